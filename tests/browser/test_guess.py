@@ -35,3 +35,16 @@ def test_a_wrong_guess_gets_its_reason_and_a_second_try(lab: Lab) -> None:
     page.keyboard.press("Enter")
     expect(again.get_by_role("status")).to_contain_text("As you guessed: 70")
     expect(again.get_by_role("button", name="Show the answer")).to_be_hidden()
+
+
+def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
+    lab.scratch("several", CODE.replace("03.1", "08.3"))
+    asked = lab.page.get_by_role("region", name="Your guess")
+    for name in ("list", "dict", "tensor"):
+        asked.get_by_role("button", name=name, exact=True).click()
+    asked.get_by_role("button", name="tensor", exact=True).press("Enter")  # take it back
+    expect(asked.get_by_role("button", name="tensor", exact=True)).to_have_attribute("aria-pressed", "false")
+    asked.get_by_role("button", name="This is my guess").press("Enter")
+    expect(asked.get_by_role("status")).to_contain_text("Your guess: list, dict")
+    assert lab.axe(".hookscope") == []
+    lab.told("print(guess.guess)", "['list', 'dict']")

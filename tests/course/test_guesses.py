@@ -188,6 +188,17 @@ def test_what_is_typed_into_a_field_is_understood_as_in_python(asked: Asked) -> 
         assert repr(guess.compare(asked.answer)).startswith("As you guessed"), typed
 
 
+def test_several_can_be_chosen() -> None:
+    widget = GuessWidget(guess := Guess(about="08.3"))
+    assert widget.kind == "several"
+    assert repr(guess) == "No guess yet. Choose one or more: tensor, tuple, list, dict, output, h_n."
+    widget.answer = {"those": [2, 3]}
+    assert guess.guess == ["list", "dict"]
+    widget.answer = {"those": []}
+    assert guess.guess == ["list", "dict"], "none is no guess"
+    assert repr(guess.compare({"list", "dict"})).startswith("As you guessed")
+
+
 def test_a_list_stands_on_its_button_without_brackets() -> None:
     assert GuessWidget(Guess(about="10.5")).options == ["D4.4, D4.8", "D4.4", "D4.8", "none of them"]
     widget = GuessWidget(guess := Guess(about="08.1"))

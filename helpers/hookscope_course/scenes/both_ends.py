@@ -273,8 +273,10 @@ class BothEnds(HookWidget):
         for gate, (x, y, w, h, lift) in layout["gates"].items():
             up = 0 if gate in self.stops else lift
             panel(x - w / 2, y - h / 2 - up, w, h, facecolor=_PEG if not up else "white", edgecolor=_PEG, zorder=4)
-            write(*layout["names"][gate], f"{gate}: {'open' if up else 'closed'}", 9)
-        write(*layout["title"], "y = x1 · x2 · W", 10)
+            left, low = layout["names"][gate]
+            write(left, low, f"{gate}: {'open' if up else 'closed'}", 9)
+        middle, high = layout["title"]
+        write(middle, high, "y = x1 · x2 · W", 10)
         return from_figure(figure, self.alt).png
 
     def numbers(self) -> Rows:
