@@ -335,6 +335,31 @@ def test_what_chapter_08_says_of_a_view_and_of_the_workaround() -> None:
     assert len(seen) == 2
 
 
+def test_what_chapter_08_says_of_the_pre_hook_where_the_hook_does_not_fire() -> None:
+    class Returns(nn.Module):
+        def __init__(self, form: Any) -> None:
+            super().__init__()
+            self.form = form
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.form(2 * x)
+
+    fired = list[nn.Module]()
+    for module, pick, fires in (
+        (Returns(lambda y: y), lambda result: result, True),
+        (Returns(lambda y: (y, y + 1)), lambda result: result[0], True),
+        (Returns(lambda y: [y, y + 1]), lambda result: result[0], False),
+        (Returns(lambda y: {"y": y}), lambda result: result["y"], False),
+        (nn.LSTM(1, 1), lambda result: result[0], True),
+        (nn.LSTM(1, 1), lambda result: result[1][0], False),
+    ):
+        fired.clear()
+        module.register_full_backward_pre_hook(lambda module, grads: fired.append(module))
+        with catch_warnings(action="ignore"):
+            pick(module(torch.ones(2, 1, requires_grad=True))).sum().backward()
+        assert bool(fired) == fires
+
+
 def test_what_chapter_08_says_of_weight_grad_in_a_hook_of_the_layer() -> None:
     def seen_in(calls: int, plain: bool) -> list[bool]:
         layer, there = nn.Linear(1, 1, bias=False), list[bool]()
