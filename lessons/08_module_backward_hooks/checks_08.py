@@ -84,6 +84,10 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
                 what = str(error).split("'")[1]
                 return Wrong(f"your hook returned a {what}, and torch wants a tuple; write `tuple(…)` around it")
             raise
+        except RuntimeError as error:
+            if "Boolean value of Tensor" in str(error):
+                return Wrong("your hook asks a gradient of three numbers for one True or False; ask `grad is None`")
+            raise
         if _numbers(one.grad) != [-2 * factor] * 3:
             return Wrong(
                 f"with factor {factor:g}, the gradient 2 went on as {_one(one.grad)}; it should be {-2 * factor:g}"
@@ -158,7 +162,12 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
                 y: Any = x
                 for _ in range(times):
                     y = layer(y)
-                y.sum().backward()
+                try:
+                    y.sum().backward()
+                except (AttributeError, TypeError) as error:
+                    if "NoneType" not in str(error):
+                        raise
+                    return Wrong(f"`weight.grad` is still None when your hook fires{when}; section 4 has such a case")
             grads = {"weight": layer.weight.grad, "bias": layer.bias.grad, "x": x.grad}
             found.append({"y": y.item()} | {f"{name}.grad": g.item() for name, g in grads.items() if g is not None})
         normal, slow = found

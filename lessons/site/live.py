@@ -26,7 +26,7 @@ from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import SentReceived
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import PlayingMap, TenTimesGame
+from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
 from hookscope_course.widgets.example_layers import LAYERS
 
@@ -123,8 +123,9 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
     ),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
-    # These two have all runs with them, and their scripts ask for nothing.
+    # These three have all runs with them, and their scripts ask for nothing.
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
+    BothEnds: Recipe(("stops", "plain", "marks", "ran"), {_ALL: lambda ends: iter(())}, free=True),
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),

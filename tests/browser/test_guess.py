@@ -85,3 +85,16 @@ def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
     lab.run_all()
     lab.told("print(guess.guess)", "70")
     expect(page.locator(".jp-OutputArea", has_text="At the second try: 70.")).to_be_visible()
+
+
+def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
+    lab.scratch("several", CODE.replace("03.1", "08.3"))
+    asked = lab.page.get_by_role("region", name="Your guess")
+    for name in ("list", "dict", "tensor"):
+        asked.get_by_role("button", name=name, exact=True).click()
+    asked.get_by_role("button", name="tensor", exact=True).press("Enter")  # take it back
+    expect(asked.get_by_role("button", name="tensor", exact=True)).to_have_attribute("aria-pressed", "false")
+    asked.get_by_role("button", name="This is my guess").press("Enter")
+    expect(asked.get_by_role("status")).to_contain_text("Your guess: list, dict")
+    assert lab.axe(".hookscope") == []
+    lab.told("print(guess.guess)", "['list', 'dict']")

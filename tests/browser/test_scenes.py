@@ -11,19 +11,20 @@ from tests.shared.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
-IMPORT = "from hookscope_course.scenes import PlayingMap, TenTimesGame, hook_pass"
+IMPORT = "from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame, hook_pass"
 MAP = "play = PlayingMap({'forward_pre': 'look', 'forward': 'multiply', 'full_backward': 'look'})\nplay.speed = 8\nplay"
 QUIZ = "quiz = PlayingMap(['forward_pre', 'forward', 'full_backward'], guess=True)\nquiz.speed = 8\nquiz"
 PASS = "small = hook_pass('full_backward_pre', 'full_backward')\nsmall"
 GAME = "game = TenTimesGame()\ngame"
 FREE = "Drag a hook to another place. Click a hook, and it multiplies by ten."
+ENDS = "ends = BothEnds()\nends"
 ACTIVE_CELL = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
 
 
 @pytest.fixture(scope="module")
 def opened(lab: Lab) -> Lab:
     """Open and run one notebook for all tests: starting costs most."""
-    lab.scratch("scenes", IMPORT, MAP, QUIZ, PASS, GAME)
+    lab.scratch("scenes", IMPORT, MAP, QUIZ, PASS, GAME, ENDS)
     return lab
 
 
@@ -376,6 +377,103 @@ def test_the_game(opened: Lab) -> None:
     lab.told("print(game.marks, game.revealed)", "{} []")
     lab.kernel("game.mark('full_backward', 'x.grad'); game.run('full_backward')")
     expect(stage.locator(".sc-say")).to_contain_text("1 of 1 rows right so far.")
+
+
+def both_ends(lab: Lab) -> Locator:
+    found = lab.page.get_by_role("region", name="Both ends of a module")
+    found.scroll_into_view_if_needed()
+    return found
+
+
+def test_both_ends_by_mouse(opened: Lab) -> None:
+    lab, stage = opened, both_ends(opened)
+    say, why = stage.locator(".sc-say"), stage.locator(".be-why")
+    gate, end = "[data-gate='{}']".format, "[data-end='{}']".format
+    expect(say).to_have_text(
+        "Close a gate. Which of the three gradients go dark, to 0 or to nothing? Click those, then run."
+    )
+    expect(stage.locator(".be-sign:not(:empty)")).to_have_count(0)
+    stage.locator(gate("stop_input")).click()
+    expect(stage.get_by_role("switch", name="stop_input closed")).to_be_checked()
+    for name in ("x1.grad", "W.grad"):
+        stage.locator(end(name)).click()
+        expect(stage.locator(end(name))).to_have_attribute("aria-pressed", "true")
+    stage.get_by_role("button", name="Run backward").click()
+    expect(say).to_have_text("stop_input is closed: x1.grad is 0, x2.grad is 0 and W.grad is 6.")
+    expect(why).to_have_text(
+        "1 of 3 right."
+        "x2.grad: what stop_input returns goes on to x2, and it returns zeros."
+        "W.grad: W.grad is computed from grad_output; stop_input changes only what leaves the module."
+    )
+    lab.told("print(ends.stops, ends.marks, ends.ran)", "['stop_input'] ['x1.grad', 'W.grad'] True")
+    lab.look(stage, "both-ends")
+
+    # A gate is dragged down, and the gradients are hidden again.
+    box = stage.locator(gate("stop_output")).locator(".be-bar").bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    lab.page.mouse.move(x, y)
+    lab.page.mouse.down()
+    lab.page.mouse.move(x, y + box["height"], steps=6)
+    lab.page.mouse.up()
+    lab.told("print(ends.stops, ends.marks, ends.ran)", "['stop_input', 'stop_output'] [] False")
+    expect(stage.locator(end("x1.grad"))).to_contain_text("?")
+    stage.get_by_label("x2 requires grad").uncheck()
+    stage.get_by_role("button", name="Run backward").click()
+    expect(say).to_have_text("Both gates are closed: x1.grad is 0, x2.grad is None and W.grad is 0.")
+    stage.get_by_role("button", name="Start over").click()
+    lab.told("print(ends.stops, ends.plain, ends.ran)", "[] [] False")
+
+
+def test_both_ends_by_keyboard_and_with_less_motion(opened: Lab) -> None:
+    lab, stage = opened, both_ends(opened)
+    lab.kernel("ends.start_over()")
+    lab.page.emulate_media(reduced_motion="reduce")
+    try:
+        cell = lab.page.evaluate(ACTIVE_CELL)
+        stage.get_by_role("switch", name="stop_output closed").focus()
+        for key in ("ArrowDown", "Tab", "Tab", "Space", "Tab", "Enter", "Tab", "Space", "Tab", "Enter"):
+            lab.page.keyboard.press(key)
+        expect(stage.locator(".sc-say")).to_have_text(
+            "stop_output is closed: x1.grad is 0, x2.grad is 0 and W.grad is 0."
+        )
+        expect(stage.locator(".be-why")).to_contain_text("3 of 3 right.")
+        lab.told("print(ends.stops, ends.marks, ends.ran)", "['stop_output'] ['x1.grad', 'x2.grad', 'W.grad'] True")
+        assert lab.page.evaluate(ACTIVE_CELL) == cell
+    finally:
+        lab.page.emulate_media(reduced_motion="null")
+
+
+def test_what_the_page_says_of_both_ends_is_what_the_kernel_says(opened: Lab) -> None:
+    lab, stage = opened, both_ends(opened)
+    for stops in ([], ["stop_input"], ["stop_output"], ["stop_input", "stop_output"]):
+        for plain in ([], ["x1"], ["x2"], ["x1", "x2"]):
+            told = lab.kernel(f"ends.stops, ends.plain = {stops}, {plain}; ends.run(); print(*ends.gradients.values())")
+            for name, value in zip(("x1.grad", "x2.grad", "W.grad"), told.split(), strict=True):
+                said = value if value == "None" else f"{float(value):g}"
+                expect(stage.locator(f"[data-end='{name}'] .sc-box")).to_have_text(f"{name}{said}")
+
+
+def test_both_ends_on_each_page(opened: Lab) -> None:
+    lab, stage = opened, both_ends(opened)
+    lab.kernel("ends.stops, ends.plain = ['stop_input'], []; ends.mark('W.grad'); ends.run()")
+    for width, height, name in ((1280, 720, "ends-720"), (390, 844, "ends-390")):
+        lab.page.set_viewport_size({"width": width, "height": height})
+        if width < 1000:
+            lab.command("application:toggle-left-area")
+        stage.evaluate("stage => stage.scrollIntoView({ block: 'start' })")
+        lab.settled(stage)
+        assert touching(stage) == [], name
+        box = stage.locator(".sc-figure").bounding_box()
+        assert box is not None
+        assert box["width"] <= width
+        if width > 1000:
+            pane = lab.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
+            assert pane is not None
+            assert box["height"] <= pane["height"]
+        lab.screenshot(name)
+    lab.command("application:toggle-left-area")
+    lab.page.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_looks(opened: Lab) -> None:

@@ -69,6 +69,8 @@ def all_asked() -> list[Asked]:
             if question.cards or any(isinstance(each, list) for each in offered):
                 # A list with one place is said without a comma.
                 answer = answer if isinstance(answer, list) else [answer]
+            if question.several:
+                answer = {*answer}
             found.append(Asked(about, question, answer))
     return found
 
@@ -87,7 +89,7 @@ def _a_first_try(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def tells(text: str, answer: Any) -> bool:
     """Whether a text has the answer in it: a word, a number, or all places of a list in their order."""
-    places = answer if isinstance(answer, list) else [answer]
+    places = answer if isinstance(answer, list) else sorted(answer) if isinstance(answer, set) else [answer]
     words = []
     for place in places:
         named = [str(place)]
@@ -132,6 +134,9 @@ def test_the_answer_can_be_given(asked: Asked) -> None:
         ]
         assert len(right) == 1, right
         assert all(guess in offers.choices for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
+    elif offers.several:
+        assert {*offers.several} > asked.answer
+        assert all({*guess} < {*offers.several} for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
     elif offers.cards:
         assert len({*offers.cards}) == len(offers.cards)
         assert sorted(offers.cards) == sorted(asked.answer)
@@ -175,7 +180,7 @@ def test_any_other_wrong_guess_gets_the_sentence_that_helps_anybody(asked: Asked
     other = 987654 if isinstance(asked.answer, int | float) else "something else"
     if isinstance(asked.answer, bool):
         return  # there is no other
-    if isinstance(asked.answer, list):
+    if isinstance(asked.answer, list | set):
         other = [987654 if isinstance(place, int | float) else "else" for place in asked.answer]
     assert " ".join(asked.question.otherwise.split()) in asked.compare(other)
 
@@ -186,6 +191,17 @@ def test_what_is_typed_into_a_field_is_understood_as_in_python(asked: Asked) -> 
         widget = GuessWidget(guess := Guess(about=asked.about))
         widget.answer = {"text": typed}
         assert repr(guess.compare(asked.answer)).startswith("As you guessed"), typed
+
+
+def test_several_can_be_chosen() -> None:
+    widget = GuessWidget(guess := Guess(about="08.3"))
+    assert widget.kind == "several"
+    assert repr(guess) == "No guess yet. Choose one or more: tensor, tuple, list, dict, output, h_n."
+    widget.answer = {"those": [2, 3]}
+    assert guess.guess == ["list", "dict"]
+    widget.answer = {"those": []}
+    assert guess.guess == ["list", "dict"], "none is no guess"
+    assert repr(guess.compare({"list", "dict"})).startswith("As you guessed")
 
 
 def test_a_list_stands_on_its_button_without_brackets() -> None:

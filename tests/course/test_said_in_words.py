@@ -255,7 +255,7 @@ def test_what_chapter_00_says_of_dead_channels() -> None:
 
 def test_what_chapter_08_says_of_inputs_that_are_not_passed_by_position() -> None:
     text = next(path for path in reading.chapter_files() if path.parent.name.startswith("08_")).read_text()
-    assert "With `module(x=x)` or `module([x])`, the hook fires as with a plain input." in text
+    assert "With `module(x=x)` or `module([x])`, the hook does not wait, either." in text
 
     class Named(nn.Module):
         def __init__(self) -> None:
@@ -288,7 +288,95 @@ def test_what_chapter_08_says_of_an_input_whose_gradient_is_not_asked_for() -> N
     assert fired == ["root"]
 
 
-def test_what_chapter_08_says_of_a_pre_hook_and_a_named_tuple() -> None:
+def test_what_chapter_08_says_of_a_bare_tensor() -> None:
+    def pre(module: nn.Module, grad_output: Any) -> Any:
+        return 2 * grad_output[0]
+
+    def full(module: nn.Module, grad_input: Any, grad_output: Any) -> Any:
+        return 2 * grad_input[0]
+
+    for shape in ((), (1,), (3,), (1, 1), (1, 3), (3, 1)):
+        relu, x = nn.ReLU(), torch.ones(shape, requires_grad=True)
+        for register, hook in (
+            (relu.register_full_backward_pre_hook, pre),
+            (relu.register_full_backward_hook, full),
+        ):
+            with register(hook), pytest.raises((RuntimeError, TypeError)):  # type: ignore[operator]
+                relu(x).sum().backward()
+
+
+def test_what_chapter_08_says_of_zeros_in_grad_input() -> None:
+    class Product(nn.Module):
+        def forward(self, x1: Any, x2: Any) -> torch.Tensor:
+            return 5 * x1 * x2  # type: ignore[no-any-return]
+
+    product, got = Product(), list[Any]()
+    product.register_full_backward_hook(lambda module, given, arrives: got.append(given))
+    x1 = torch.tensor([2.0], requires_grad=True)
+    product(x1, torch.tensor([3.0])).backward()
+    product(x1, 3.0).backward()
+    assert got == [(torch.tensor([15.0]), torch.tensor([0.0])), (torch.tensor([15.0]), None)]
+
+
+def test_what_chapter_08_says_of_a_view_and_of_the_workaround() -> None:
+    text = next(path for path in reading.chapter_files() if path.parent.name.startswith("08_")).read_text()
+    layer, x, relu = nn.Linear(1, 1), torch.ones(1, 1), nn.ReLU(inplace=True)
+    with layer.register_full_backward_hook(lambda *_: None):
+        for write in (relu, lambda out: out.add_(1)):
+            with pytest.raises(RuntimeError, match="is a view and is being modified inplace") as caught:
+                write(layer(x))
+    assert str(caught.value).partition(". ")[0] in text
+    seen = list[torch.Tensor]()
+    with layer.register_forward_hook(lambda module, args, output: output.register_hook(seen.append) and None):
+        relu(layer(x)).sum().backward()
+    lstm = nn.LSTM(1, 1, batch_first=True)
+    with lstm.register_forward_hook(lambda module, args, output: output[1][0].register_hook(seen.append) and None):
+        lstm(torch.ones(1, 2, 1))[1][0].sum().backward()
+    assert len(seen) == 2
+
+
+def test_what_chapter_08_says_of_the_pre_hook_where_the_hook_does_not_fire() -> None:
+    class Returns(nn.Module):
+        def __init__(self, form: Any) -> None:
+            super().__init__()
+            self.form = form
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.form(2 * x)
+
+    fired = list[nn.Module]()
+    for module, pick, fires in (
+        (Returns(lambda y: y), lambda result: result, True),
+        (Returns(lambda y: (y, y + 1)), lambda result: result[0], True),
+        (Returns(lambda y: [y, y + 1]), lambda result: result[0], False),
+        (Returns(lambda y: {"y": y}), lambda result: result["y"], False),
+        (nn.LSTM(1, 1), lambda result: result[0], True),
+        (nn.LSTM(1, 1), lambda result: result[1][0], False),
+    ):
+        fired.clear()
+        module.register_full_backward_pre_hook(lambda module, grads: fired.append(module))
+        with catch_warnings(action="ignore"):
+            pick(module(torch.ones(2, 1, requires_grad=True))).sum().backward()
+        assert bool(fired) == fires
+
+
+def test_what_chapter_08_says_of_weight_grad_in_a_hook_of_the_layer() -> None:
+    def seen_in(calls: int, plain: bool) -> list[bool]:
+        layer, there = nn.Linear(1, 1, bias=False), list[bool]()
+        layer.register_full_backward_hook(lambda module, *_: there.append(module.weight.grad is not None))
+        y = torch.ones(1, 1, requires_grad=not plain)
+        with catch_warnings(action="ignore"):
+            for _ in range(calls):
+                y = layer(y)
+            y.backward()
+        return there
+
+    assert seen_in(1, plain=False) == [True]
+    assert seen_in(2, plain=False) == [False, True]
+    assert seen_in(1, plain=True) == [False]
+
+
+def test_a_named_tuple_as_the_result_of_a_module_with_a_backward_hook_raises() -> None:
     class Largest(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
             return torch.max(x, 0)
@@ -301,7 +389,7 @@ def test_what_chapter_08_says_of_a_pre_hook_and_a_named_tuple() -> None:
     layer(x).values.sum().backward()
 
 
-def test_what_chapter_08_says_of_writing_into_grad_output() -> None:
+def test_what_the_ledger_says_of_writing_into_grad_output() -> None:
     def gradient(x: torch.Tensor, factor: float) -> torch.Tensor:
         layer = nn.Linear(2, 1, bias=False)
         layer.register_full_backward_hook(lambda module, given, arrives: arrives[0].mul_(factor) and None)

@@ -16,7 +16,7 @@ from torch import nn
 import hookscope
 from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import PlayingMap, TenTimesGame
+from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
@@ -178,6 +178,7 @@ def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.
     [
         (lambda: PlayingMap(guess=True), {"guesses": [["forward_pre"]], "index": 1, "speed": 2.0}),
         (PlayingMap, {"hooks": {"full_backward": "multiply"}, "index": 3, "guesses": []}),
+        (BothEnds, {"stops": ["stop_input"], "plain": ["x2"], "marks": ["x1.grad"], "ran": True}),
         (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
     ],
 )

@@ -114,8 +114,8 @@ class Guess:
         if holds_blank(self.guess):
             if is_clicked:
                 return Card("No guess yet.", "", "not attempted")
-            if choices := self.question.choices or self.question.cards:
-                what = "Choose" if self.question.choices else "Put in order"
+            if choices := self.question.choices or self.question.cards or self.question.several:
+                what = {"choices": "Choose", "cards": "Put in order"}.get(self.question.kind, "Choose one or more")
                 return Card("No guess yet.", f"{what}: {_say(choices)}.", "not attempted")
             if self.question.example:
                 return Card(

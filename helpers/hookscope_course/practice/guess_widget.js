@@ -1,4 +1,5 @@
-// A question: buttons, a slider, cards or a field. After the cell has run: the same, and a button that shows the answer.
+// A question: buttons, one or several, a slider, cards or a field. After the cell has run: the same, and a button that shows
+// the answer.
 
 function draw(model, el) {
   const kind = model.get("kind");
@@ -10,6 +11,7 @@ function draw(model, el) {
     choices: "Click your guess, or type it",
     slider: "Set the slider and click the button, or type a number",
     cards: "Click in the order you expect, or type it",
+    several: "Click all that you expect, or type them",
     field: "Type your guess here, or",
   };
   const sign = h("span", { "aria-hidden": "true" });
@@ -45,6 +47,14 @@ function draw(model, el) {
       if (given) press(given.at);
       const show = () => buttons.forEach((button) => button.setAttribute("aria-disabled", String(model.get("tried") === button.textContent)));
       return [[h("div", { class: "hs-row", role: "group", "aria-label": "Your guess" }, ...buttons)], show];
+    },
+    several() {
+      const buttons = options.map((name) => h("button", { type: "button", "aria-pressed": "false", onclick: ({ currentTarget }) =>
+        currentTarget.setAttribute("aria-pressed", String(currentTarget.getAttribute("aria-pressed") !== "true")) }, name));
+      const those = () => options.map((_, at) => at).filter((at) => buttons[at].getAttribute("aria-pressed") === "true");
+      const done = h("button", { type: "button", onclick: () => { if (those().length) tell({ those: those() }); } }, "This is my guess");
+      if (given) given.those.forEach((at) => buttons[at].setAttribute("aria-pressed", "true"));
+      return [[h("div", { class: "hs-row", role: "group", "aria-label": "Choose one or more" }, ...buttons, done)]];
     },
     slider() {
       const [min, max, step] = model.get("range");

@@ -1,4 +1,4 @@
-"""Show a question on the page: buttons, a slider, cards or a field for a guess, and a second try after a wrong one."""
+"""Show a question on the page: buttons, cards, a slider or a field for a guess, and a second try after a wrong one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class GuessWidget(HookWidget):
         asked = guess.question
         self._guess = guess
         self._comparison = comparison
-        self._values: tuple[Any, ...] = asked.choices or asked.cards
+        self._values: tuple[Any, ...] = asked.choices or asked.cards or asked.several
         options = [label(each) for each in self._values]
         super().__init__(
             kind=asked.kind,
@@ -101,6 +101,8 @@ class GuessWidget(HookWidget):
             return self._values[int(answer["at"])]
         if self.kind == "cards":
             return list(answer["order"]) if len(answer["order"]) == len(self._values) else None
+        if self.kind == "several":
+            return [value for at, value in enumerate(self._values) if at in answer["those"]] or None
         if self.kind == "slider":
             return float(answer["number"])
         # Who types a list or a name as in Python means the same.
@@ -132,6 +134,8 @@ def _given(guess: _Guess, options: list[str]) -> dict[str, Any] | None:
         return {"at": options.index(guess.said)}
     if kind == "cards" and isinstance(value, list) and {*map(str, value)} <= {*options}:
         return {"order": value}
+    if kind == "several" and isinstance(value, list) and {*map(str, value)} <= {*options}:
+        return {"those": [options.index(str(each)) for each in value]}
     if kind == "slider" and isinstance(value, int | float):
         return {"number": float(value)}
     return {"text": guess.said} if kind == "field" and guess.said else None

@@ -2,6 +2,7 @@ r"""Read guesses.toml: what the question of a section offers to choose, and what
 
 ["03.1"]                          # the question of section 1 of chapter 03
 choices = [6, 7, 60, 70]          # buttons; or cards = ["A", "B"], to be put in order;
+                                  # or several = ["A", "B"], of which any number can be chosen;
                                   # or slider = [0, 1, 0.01]: lowest, highest, step; without any of them: a field
 example = "a list of two numbers" # what stands in an empty field
 close = 5                         # a number that is at most this far off is "close"
@@ -36,6 +37,7 @@ class Question:
     Args:
         choices: the answers to choose from, as buttons.
         cards: what is to be put in order.
+        several: what any number can be chosen of; the answer is a set.
         slider: the lowest value, the highest, and the step.
         example: what to write into a field.
         close: how far off a number can be and still counts.
@@ -46,6 +48,7 @@ class Question:
 
     choices: tuple[Any, ...] = ()
     cards: tuple[str, ...] = ()
+    several: tuple[str, ...] = ()
     slider: tuple[float, ...] = ()
     example: str = ""
     close: float = 0
@@ -53,8 +56,10 @@ class Question:
     otherwise: str = ""
 
     @property
-    def kind(self) -> Literal["choices", "cards", "slider", "field"]:
+    def kind(self) -> Literal["choices", "cards", "several", "slider", "field"]:
         """How it is answered."""
+        if self.several:
+            return "several"
         return "choices" if self.choices else "cards" if self.cards else "slider" if self.slider else "field"
 
 
@@ -117,8 +122,8 @@ def _question(row: dict[str, Any], place: str) -> Question:
     for name in row:
         if name not in names:
             raise QuestionError(f"{place} has {name!r}; a question can have {', '.join(names)}")
-    if sum(name in row for name in ("choices", "cards", "slider")) > 1:
-        raise QuestionError(f"{place} can have only one of choices, cards and slider")
+    if sum(name in row for name in ("choices", "cards", "several", "slider")) > 1:
+        raise QuestionError(f"{place} can have only one of choices, cards, several and slider")
     if "slider" in row and len(row["slider"]) != 3:
         raise QuestionError(f"{place}: slider is the lowest value, the highest, and the step, for example [0, 1, 0.01]")
     for each in row.get("wrong", []):

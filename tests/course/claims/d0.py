@@ -161,6 +161,7 @@ def only_grad_input_can_be_changed() -> Found:
     def spoil_grad_output(module: nn.Module, gi: tuple[torch.Tensor, ...], go: tuple[torch.Tensor, ...]) -> None:
         go[0].zero_()
 
+    assert not hasattr(Product(), "backward"), "the engine calls no such thing"
     assert run("register_full_backward_hook", lambda module, gi, go: None) == [15, 10, 6]
     assert run("register_full_backward_hook", lambda module, gi, go: (10 * gi[0], gi[1])) == [150, 10, 6]
     assert run("register_full_backward_hook", lambda module, gi, go: [10 * g for g in gi]) == [150, 100, 6], "or a list"
@@ -178,6 +179,9 @@ def only_grad_input_can_be_changed() -> Found:
         assert linear.weight.grad is None, "it does not wait"
         return (torch.zeros(3, 2),)
 
+    linear.zero_grad()
+    with linear.register_full_backward_hook(lambda module, gi, go: gi), pytest.warns(UserWarning, match="no inputs"):
+        linear(x.detach()).sum().backward()
     linear.zero_grad()
     with (
         linear.register_full_backward_hook(note),

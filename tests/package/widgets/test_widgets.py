@@ -60,6 +60,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "PatchMap": lambda: widgets.PatchMap(swept()),
     "PlayingMap": lambda: scenes.PlayingMap(),
     "TenTimesGame": lambda: scenes.TenTimesGame(),
+    "BothEnds": lambda: scenes.BothEnds(),
     "the smallest": lambda: import_module("counter").Counter(),
     "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }

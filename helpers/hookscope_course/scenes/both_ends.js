@@ -1,0 +1,204 @@
+// Both ends of a module: close a gate, mark the gradients that go dark, run the backward pass, and see.
+
+const NARROW = 560; // pixels; a narrower page gets the narrow drawing
+const LEG = 420; // milliseconds from one station to the next
+
+function draw(model, el) {
+  const GATES = ["stop_input", "stop_output"];
+  const INPUTS = ["x1", "x2"];
+  const ENDS = ["x1.grad", "x2.grad", "W.grad"];
+  const has = (trait, name) => model.get(trait).includes(name);
+  const flip = (trait, name, all) => all.filter((each) => has(trait, each) !== (each === name));
+  const pass = () => model.get("_passes")[[...GATES, ...INPUTS].filter((name) => has("stops", name) || has("plain", name)).join()];
+  const text = (value) => (value === null ? "None" : String(value));
+  const missed = () => ENDS.filter((name, at) => has("marks", name) === Boolean(pass().ends[at]));
+
+  const say = h("p", { class: "sc-say", role: "status" });
+  const holder = h("div");
+  const why = h("div", { class: "be-why", role: "status" });
+  const checks = INPUTS.map((name) => h("input", { type: "checkbox", onchange: () => ask({ plain: flip("plain", name, INPUTS) }), ...ownKeys }));
+  const run = h("button", { type: "button", onclick: () => go() }, "Run backward");
+  const over = h("button", { type: "button", onclick: () => { ask({ stops: [], plain: [] }); gates[GATES[1]]?.element.focus({ preventScroll: true }); } }, "Start over");
+  const controls = h("div", { class: "sc-player" }, run, ...INPUTS.map((name, at) => field(`${name} requires grad`, checks[at])), over);
+
+  let layout;
+  let boxes = {};
+  let ends = {};
+  let gates = {};
+  let tokens = [];
+  let flying = false;
+
+  /** Another gate or input: hide the gradients, and ask again. */
+  const ask = (change) => {
+    halt();
+    if ("stops" in change) put(model, { stops: change.stops, plain: change.plain ?? model.get("plain"), marks: [], ran: false });
+    else put(model, { plain: change.plain, marks: [], ran: false });
+    show();
+  };
+  const toggle = (gate) => ask({ stops: flip("stops", gate, GATES) });
+  const press = (name) => {
+    if (model.get("ran")) return;
+    put(model, { marks: flip("marks", name, ENDS) });
+    show();
+  };
+
+  /** A gate is a switch: a click or Enter moves it, arrows move it up or down, and it can be dragged. */
+  const gate = (name) => {
+    const [x, y, width, height, lift] = layout.gates[name];
+    const bar = s("rect", { class: "be-bar", x: x - width / 2, y: y - height / 2, width, height, rx: 6 });
+    const focus = s("rect", { class: "be-focus", x: x - width / 2 - 7, y: y - height / 2 - 7, width: width + 14, height: height + 14, rx: 10 });
+    const grip = s("rect", { class: "be-reach", x: x - 22, y: y - height / 2 - 4, width: 44, height: height + 8 });
+    const element = s("g", { class: "be-gate", role: "switch", tabindex: 0, "aria-label": `${name} closed`, "data-gate": name, ...ownKeys }, focus, grip, bar);
+    let from = null;
+    let dragged = false;
+    const rest = () => (has("stops", name) ? 0 : -lift);
+    const set = () => {
+      move(element, [0, rest()]);
+      element.setAttribute("aria-checked", String(has("stops", name)));
+      mark(element, "be-shut", has("stops", name));
+    };
+    const scale = () => element.ownerSVGElement.getScreenCTM().a;
+    element.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
+    element.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      event.preventDefault();
+      element.focus({ preventScroll: true });
+      element.setPointerCapture(event.pointerId);
+      [from, dragged] = [event.clientY, false];
+    });
+    const there = (event) => Math.min(0, Math.max(-lift, rest() + (event.clientY - from) / scale()));
+    element.addEventListener("pointermove", (event) => {
+      if (from === null || (!dragged && Math.abs(event.clientY - from) < 4)) return;
+      dragged = true;
+      move(element, [0, there(event)]);
+    });
+    element.addEventListener("pointerup", (event) => {
+      if (from === null) return;
+      const shut = there(event) > -lift / 2;
+      from = null;
+      if (!dragged) return;
+      if (shut === has("stops", name)) set();
+      else toggle(name);
+    });
+    element.addEventListener("pointercancel", () => { from = null; set(); });
+    element.addEventListener("click", () => { if (!dragged) toggle(name); dragged = false; });
+    element.addEventListener("keydown", (event) => {
+      const wanted = { ArrowDown: true, ArrowUp: false, Enter: !has("stops", name), " ": !has("stops", name) }[event.key];
+      if (wanted === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      event.stopPropagation(); // in a notebook, arrows go to another cell
+      if (wanted !== has("stops", name)) toggle(name);
+    });
+    return { element, set };
+  };
+
+  /** One of the three gradients: a button until the pass has run. */
+  const end = (name) => {
+    const [x, y, width, height] = layout.boxes[name];
+    const sign = s("text", { class: "be-sign", x: x + width / 2 - 4, y: y - height / 2 + layout.font, "font-size": layout.font, "text-anchor": "end" });
+    const focus = s("rect", { class: "be-focus", x: x - width / 2 - 4, y: y - height / 2 - 4, width: width + 8, height: height + 8, rx: 13 });
+    const element = s("g", { class: "be-end", role: "button", tabindex: 0, "data-end": name, ...ownKeys, onclick: () => press(name) }, focus, boxes[name].element, sign);
+    element.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      event.stopPropagation();
+      press(name);
+    });
+    const set = () => {
+      const [known, marked] = [model.get("ran") && !flying, has("marks", name)];
+      const value = pass().ends[ENDS.indexOf(name)];
+      const right = marked !== Boolean(value);
+      boxes[name].set(known ? text(value) : marked ? "dark" : "?", { changed: known && value === 0 });
+      mark(element, "be-dark", known ? !value : marked);
+      sign.textContent = known ? (right ? "✓" : "✗") : "";
+      mark(sign, "be-wrong", known && !right);
+      element.setAttribute("aria-pressed", String(marked));
+      element.setAttribute("aria-disabled", String(model.get("ran")));
+      const guess = marked ? "you say it goes dark" : "you say it does not go dark";
+      element.setAttribute("aria-label", known ? `${name} is ${text(value)}; ${guess}, ${right ? "right" : "wrong"}` : `${name} goes dark`);
+    };
+    return { element, set };
+  };
+
+  const build = () => {
+    halt();
+    const svg = scene(layout.size, "A module with a gate at each end");
+    const { font } = layout;
+    boxes = Object.fromEntries(Object.entries(layout.boxes).map(([name, [x, y, width, height, word, way]]) =>
+      [name, box([x, y, width, height], word, way, font, name === "forward" || name === "backward")]));
+    ends = Object.fromEntries(ENDS.map((name) => [name, end(name)]));
+    gates = Object.fromEntries(GATES.map((name) => [name, gate(name)]));
+    tokens = ENDS.map(() => token(font));
+    const names = GATES.map((name) => words([""], layout.names[name], { size: font }));
+    const others = Object.keys(boxes).filter((name) => !ENDS.includes(name));
+    svg.append(frame(layout.frame, layout.doors, "y = x1 · x2 · W", layout.title, font), ...layout.rails.map(({ points, way }) => rail(points, way)),
+      ...others.map((name) => boxes[name].element), ...names,
+      // in the order of the Tab key: first the gates, from the back, then the gradients
+      gates.stop_output.element, gates.stop_input.element, ...ENDS.map((name) => ends[name].element), ...tokens.map(({ element }) => element));
+    build.names = names;
+    for (const { stand } of tokens) stand([0, 0], { value: "", way: "backward", hidden: true });
+    holder.replaceChildren(svg);
+  };
+
+  /** Send the gradient back: to the gate, into the module, and from there to the three ends. */
+  const go = () => {
+    if (model.get("ran")) return;
+    put(model, { ran: true });
+    const found = pass();
+    const { tracks } = layout;
+    const [first] = tokens;
+    flying = true;
+    show();
+    const look = (value) => ({ value: text(value), way: "backward", hidden: value === null });
+    const last = () => { halt(); show(); };
+    const out = () => {
+      let open = ENDS.length;
+      const done = () => { open -= 1; if (!open) last(); };
+      tokens.slice(0, 2).forEach(({ fly, stand }, at) => {
+        const [name, made] = [INPUTS[at], found.made[at]];
+        if (made === null) { stand([0, 0], { ...look(null) }); done(); return; }
+        fly(tracks[name], LEG, look(made), () => fly(tracks[`${name}.grad`], LEG, look(found.goes_on[at]), done));
+      });
+      tokens[2].fly(tracks["W.grad"], 2 * LEG, { ...look(found.ends[2]), left: true }, done);
+    };
+    first.fly(tracks.y, LEG, look(found.arrives), () => first.fly(tracks.in, LEG, look(found.goes_in), out));
+  };
+  const halt = () => {
+    flying = false;
+    for (const { stop, stand } of tokens) { stop(); stand([0, 0], { value: "", way: "backward", hidden: true }); }
+  };
+
+  const show = () => {
+    const [ran, known] = [model.get("ran"), model.get("ran") && !flying];
+    for (const [name, value] of Object.entries({ x1: 2, x2: 3, W: 5, y: pass().y, y_grad: pass().arrives })) boxes[name].set(text(value));
+    for (const each of [...Object.values(gates), ...Object.values(ends)]) each.set();
+    GATES.forEach((name, at) => { build.names[at].firstChild.textContent = `${name}: ${has("stops", name) ? "closed" : "open"}`; });
+    INPUTS.forEach((name, at) => { checks[at].checked = !has("plain", name); });
+    run.setAttribute("aria-disabled", String(ran));
+    say.textContent = known ? pass().said : ran ? "The gradient goes back …" :
+      "Close a gate. Which of the three gradients go dark, to 0 or to nothing? Click those, then run.";
+    const wrong = known ? missed() : [];
+    why.replaceChildren(...(known ? [h("p", {}, h("b", {}, `${ENDS.length - wrong.length} of ${ENDS.length} right.`),
+      wrong.length ? "" : " Move a gate, or let an input do without grad, and guess again.")] : []),
+    ...wrong.map((name) => h("p", { class: "be-missed" }, h("b", {}, `${name}: `), pass().reasons[ENDS.indexOf(name)])));
+    root.dataset.flying = String(flying);
+  };
+
+  const figure = h("div", { class: "sc-figure" }, say, holder, controls, why);
+  const root = stage(model, el, "Both ends of a module", figure);
+  root.classList.add("hs-alone"); // everything is on the page
+  const fit = (width) => {
+    const wanted = model.get("_layouts")[width && width < NARROW ? "narrow" : "wide"];
+    if (wanted === layout) return;
+    layout = wanted;
+    build();
+    show();
+  };
+  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
+  fit(figure.clientWidth);
+  sized.observe(figure);
+  cleanups.get(model)?.push(() => { sized.disconnect(); halt(); });
+  listen(model, root, "stops plain marks ran", () => { if (!model.get("ran")) halt(); show(); });
+}
+
+export default widget(draw);
