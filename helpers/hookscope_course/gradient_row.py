@@ -135,7 +135,13 @@ def _write_box(axes: Axes, x: float, y: float, name: str, value: str, color: str
 
     fill = "#fde3e6" if red else "white"
     look = FancyBboxPatch(
-        (x - 0.3, y - 0.3), 0.6, 0.6, boxstyle="round,pad=0.02", facecolor=fill, edgecolor=color, linewidth=3 if red else 1.4
+        (x - 0.3, y - 0.3),
+        0.6,
+        0.6,
+        boxstyle="round,pad=0.02",
+        facecolor=fill,
+        edgecolor=color,
+        linewidth=3 if red else 1.4,
     )
     axes.add_patch(look)
     axes.text(x, y + 0.14, name, ha="center", va="center", fontsize=9, color=_QUIET if name == "gradient" else "black")
@@ -204,21 +210,47 @@ def _draw_line(name: str, hooks: list[str], passed: list[str], kept: str) -> Any
     axes.set(xlim=(-1.1, end + 1.3), ylim=(-1.05, 0.85))
     axes.set_axis_off()
     axes.plot([-0.55, end + 0.95], [0, 0], color=_BACKWARD, linewidth=2.2, zorder=1)
-    axes.annotate("", (end + 1.25, 0), (end + 0.9, 0), arrowprops={"arrowstyle": "-|>", "color": _BACKWARD, "linewidth": 2.2})
+    axes.annotate(
+        "", (end + 1.25, 0), (end + 0.9, 0), arrowprops={"arrowstyle": "-|>", "color": _BACKWARD, "linewidth": 2.2}
+    )
     axes.text(-1.05, 0, f"arrives\nat {name}", va="center", fontsize=9.5, color=_QUIET)
     axes.text(end + 0.75, 0.2, "flows on", va="bottom", ha="center", fontsize=9.5, color=_QUIET)
     for place, value in enumerate(passed):
         at = 1.9 * place + 0.1
-        box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _BACKWARD, "linewidth": 2.6 if place else 1.4}
-        axes.text(at, 0, value, ha="center", va="center", fontsize=13, weight="bold", color=_BACKWARD, bbox=box, zorder=3)
+        box = {
+            "boxstyle": "round,pad=0.35",
+            "facecolor": "white",
+            "edgecolor": _BACKWARD,
+            "linewidth": 2.6 if place else 1.4,
+        }
+        axes.text(
+            at, 0, value, ha="center", va="center", fontsize=13, weight="bold", color=_BACKWARD, bbox=box, zorder=3
+        )
     for place, hook in enumerate(hooks):
         at = 1.9 * place + 1.05
         axes.plot([at], [0], marker="o", markersize=24, color=_PEG, zorder=2)
         axes.text(at, 0.36, hook, ha="center", va="bottom", fontsize=9.5, color=_PEG, weight="bold")
     axes.add_patch(
-        FancyBboxPatch((end - 1.0, -0.95), 1.5, 0.38, boxstyle="round,pad=0.04", facecolor="#fcebe1", edgecolor=_BACKWARD, linewidth=1.4)
+        FancyBboxPatch(
+            (end - 1.0, -0.95),
+            1.5,
+            0.38,
+            boxstyle="round,pad=0.04",
+            facecolor="#fcebe1",
+            edgecolor=_BACKWARD,
+            linewidth=1.4,
+        )
     )
-    axes.text(end - 0.25, -0.76, f"{name}.grad = {kept}", ha="center", va="center", fontsize=11, weight="bold", color=_BACKWARD)
+    axes.text(
+        end - 0.25,
+        -0.76,
+        f"{name}.grad = {kept}",
+        ha="center",
+        va="center",
+        fontsize=11,
+        weight="bold",
+        color=_BACKWARD,
+    )
     way = {"arrowstyle": "-|>", "color": _BACKWARD, "linewidth": 1.6, "linestyle": "--"}
     axes.annotate("", (end + 0.1, -0.53), (end + 0.1, 0), arrowprops=way, zorder=1)
     axes.text(end + 0.2, -0.3, "retain_grad", ha="left", va="center", fontsize=9.5, color=_QUIET)

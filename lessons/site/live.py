@@ -28,6 +28,7 @@ from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import PlayingMap, TenTimesGame
 from hookscope_course.widgets import GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
 from hookscope_course.widgets.example_layers import LAYERS
+from hookscope_course.widgets.gradient_tasks import TASKS
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
 Choice = dict[str, Any]
@@ -99,6 +100,12 @@ def _every_switch(explorer: Any) -> Iterator[Choice]:
                 yield {"layer": name, "input_shape": shape, **dict(zip(switches, values, strict=True))}
 
 
+def _every_task(playground: Any) -> Iterator[Choice]:
+    for task in range(len(TASKS)) if playground.shown["guess"] else [playground.task]:
+        for runs in range(3):
+            yield {"task": task, "runs": runs}
+
+
 _ALL = "What you choose here is answered from a recording of the real widget."
 RECIPES: dict[type[HookWidget], Recipe] = {
     LayerPicker: Recipe(
@@ -115,6 +122,15 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     OrderQuiz: Recipe(("answer", "revealed"), {_ALL: _every_beginning}, free=True),
     GradInputExplorer: Recipe(
         ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
+    ),
+    GradientPlayground: Recipe(
+        ("task", "runs"),
+        {
+            "Tasks and passes are answered from a recording of the real widget; expressions, values and hooks of your "
+            "own need a kernel (`make lab`).": _every_task
+        },
+        quiet=("guesses",),
+        unseen=("png",),
     ),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
     # These two have all runs with them, and their scripts ask for nothing.

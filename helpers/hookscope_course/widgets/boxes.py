@@ -46,7 +46,9 @@ class Arrow:
     flows: bool = True
 
 
-def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arrow], first: int, wide: int = 0) -> dict[str, Any]:
+def lay_out(
+    blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arrow], first: int, wide: int = 0
+) -> dict[str, Any]:
     """Place each box below all boxes that have an arrow to it; return positions in pixels, and texts.
 
     Args:

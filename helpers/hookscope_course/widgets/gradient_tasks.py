@@ -40,7 +40,14 @@ TASKS = (
         {"d": "hook, then retain_grad"},
         {"d": 10.0},
     ),
-    Task("3 · The hook moves to a", "The same hook, on a. What are the three now?", "chain", ("a", "b", "d"), {"a": "hook"}, {"a": 10.0}),
+    Task(
+        "3 · The hook moves to a",
+        "The same hook, on a. What are the three now?",
+        "chain",
+        ("a", "b", "d"),
+        {"a": "hook"},
+        {"a": 10.0},
+    ),
     Task(
         "4 · d is used twice",
         "f = d + e uses d once more, and d has retain_grad(). What arrives at d, and at a?",
@@ -114,21 +121,39 @@ def _list_reasons(name: str, record: ExpressionRun, without: ExpressionRun) -> l
     else:
         found.append((None, f"{name} is not a leaf, but it has retain_grad(), so its gradient is kept in {grad}."))
     if row.arrived is not None and row.saw is not None:
-        found.append((row.arrived, f"{as_text(row.arrived)} arrives at {name}; then its hook returns {as_text(row.returned)}."))
+        found.append(
+            (row.arrived, f"{as_text(row.arrived)} arrives at {name}; then its hook returns {as_text(row.returned)}.")
+        )
     if row.arrived is not None and row.before is not None:
         found.append((row.arrived, f"{as_text(row.arrived)} arrives in this pass, and it is added to {grad}."))
     if plain.arrived is not None and plain.arrived != row.arrived:
         hooked = " and ".join(each for each, other in record.tensors.items() if other.saw is not None)
-        found.append((plain.arrived, f"That would be so without the hook on {hooked}. What it returns flows on to {name}."))
+        found.append(
+            (plain.arrived, f"That would be so without the hook on {hooked}. What it returns flows on to {name}.")
+        )
     if len(uses) > 1:
-        found += [(part, f"{as_text(part)} comes from one use of {name}. It is used more than once, and the gradients add up.") for part in uses]
-    factor = next((other.returned / other.saw for other in record.tensors.values() if other.saw and other.returned), None)
+        found += [
+            (
+                part,
+                f"{as_text(part)} comes from one use of {name}. It is used more than once, and the gradients add up.",
+            )
+            for part in uses
+        ]
+    factor = next(
+        (other.returned / other.saw for other in record.tensors.values() if other.saw and other.returned), None
+    )
     if factor is not None and row.after is not None and row.saw is None and plain.arrived == row.arrived:
         found.append((row.after * factor, f"The gradient of {name} does not pass the hook."))
     for step, flow in ((step, flow) for (step, operand), flow in record.edges.items() if operand == name):
         parts = [use.on for (_, operand), uses_of in record.edges.items() if operand == step for use in uses_of]
         if len(parts) > 1 and len(flow) == 1:
-            found += [(part * flow[0].local, f"{step} is used more than once. The gradients of its uses add up before they go on to {name}.") for part in parts]
+            found += [
+                (
+                    part * flow[0].local,
+                    f"{step} is used more than once. The gradients of its uses add up before they go on to {name}.",
+                )
+                for part in parts
+            ]
     found.append((row.value, f"{as_text(row.value)} is the value of {name}, not its gradient."))
     return found
 

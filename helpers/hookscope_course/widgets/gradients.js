@@ -36,7 +36,7 @@ const isAsked = (model) => model.get("shown").guess && model.get("task") >= 0;
 function judge(model, name) {
   const text = model.get("guesses")[name];
   const answer = model.get("shown").answers[name];
-  if (text === undefined || !answer) return null;
+  if (text === undefined || !answer || model.get("runs") !== 1) return null; // a guess is about the first pass
   const typed = text.toLowerCase() === "none" ? null : Number(text.replace(",", "."));
   const same = (value) => (typed === null || typeof value !== "number" ? typed === value
     : Math.abs(typed - value) <= Math.max(0.005 * Math.max(Math.abs(typed), Math.abs(value)), 1e-9));
@@ -98,6 +98,17 @@ function traveler(done) {
     arrive(moves ? 0 : last);
   };
   return { start, stop };
+}
+
+/** The tasks. A new one begins before its first pass, without guesses. */
+function taskChoice(model) {
+  const tasks = [...model.get("shown").tasks.map((name, at) => [String(at), name]), ["-1", "Your own"]];
+  const control = h("select", { ...ownKeys, onchange: () => put(model, { task: Number(control.value), runs: 0, guesses: {} }) },
+    ...tasks.map(([value, text]) => h("option", { value }, text)));
+  const show = () => { control.value = String(model.get("task")); };
+  show();
+  listen(model, control, "task", show);
+  return control;
 }
 
 /** The field for what a learner expects in one .grad. */
@@ -196,7 +207,7 @@ function draw(model, el) {
   const restart = h("button", { onclick: () => put(model, { runs: 0 }) }, "Start again");
   const times = h("span", { class: "gp-times", role: "status" });
   const tasks = model.get("shown").guess
-    ? choice(model, "task", [...model.get("shown").tasks.map((name, at) => [at, name]), [-1, "Your own"]], Number) : null;
+    ? taskChoice(model) : null;
   const words = h("p", { class: "gp-words", role: "status" });
 
   const graph = h("div", { class: "gp-graph" });

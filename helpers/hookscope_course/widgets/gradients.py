@@ -144,8 +144,8 @@ class GradientPlayground(HookWidget):
 
     @property
     def score(self) -> str:
-        """How many of the guesses are right; "" before the pass, and without guesses."""
-        if not self.runs or not self.guesses:
+        """How many of the guesses are right after the first pass; "" at other times, and without guesses."""
+        if self.runs != 1 or not self.guesses:
             return ""
         right = [is_right(read_guess(text), self.grads[name]) for name, text in self.guesses.items()]
         return f"{sum(right)} of {len(right)} right"
@@ -173,7 +173,8 @@ class GradientPlayground(HookWidget):
     def summary(self) -> str:
         """Describe `.grad` of every tensor, and explain the result."""
         grads = [f"{name}.grad {_format_grad(value)}" for name, value in self.grads.items()]
-        return "\n".join([f"GradientPlayground {self._text}, {_format_runs(self.runs)}: {_join(grads)}.", *self.notes])
+        lines = [f"GradientPlayground {self._text}, {_format_runs(self.runs)}: {_join(grads)}."]
+        return "\n".join([*lines, *filter(None, [self.score]), *self.notes])
 
     def numbers(self) -> Rows:
         """List the numbers of every tensor. `table` has three more columns, which do not fit on a narrow page."""
@@ -373,7 +374,12 @@ def _draw(
         grad = (f".grad: {change}{_format_grad(row.after)}", "quiet" if row.after is None else "grad")
         old = (f".grad: {_format_grad(row.before)}", "quiet" if row.before is None else "grad")
         after = (*head, (came, "text"), (hooked, "hook"), grad)
-        before[name] = (*head, ("", "text"), (what, "hook"), old if runs else (f".grad: {'?' if guess else 'None'}", "quiet"))
+        before[name] = (
+            *head,
+            ("", "text"),
+            (what, "hook"),
+            old if runs else (f".grad: {'?' if guess else 'None'}", "quiet"),
+        )
         lit = bool(runs) and row.saw is not None and row.saw != row.returned
         blocks[numbers[name]] = TextBox(after if runs else before[name], round=row.is_leaf, lit=lit)
     arrows = {}
