@@ -1,4 +1,4 @@
-"""Gradients on their way, as pictures: back through the tensors of a computation, and through the hooks of one tensor."""
+"""Pictures of gradients on their way: through the tensors of a computation, and through the hooks of one tensor."""
 
 from __future__ import annotations
 
@@ -172,8 +172,8 @@ def draw_hooks(hooks: Sequence[Callable[[Tensor], Tensor | None]], arrives: floa
         name: the name of the tensor.
 
     Example:
-        >>> draw_hooks([lambda grad: 10 * grad], 5.0).rows
-        ({'place': 'arrives', 'gradient': 5.0}, {'place': 'after <lambda>', 'gradient': 50.0}, {'place': 'y.grad', 'gradient': 50.0})
+        >>> draw_hooks([lambda grad: 10 * grad], 5.0).rows[-1]
+        {'place': 'y.grad', 'gradient': 50.0}
 
     """
     passed: list[float] = []

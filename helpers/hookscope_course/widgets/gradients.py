@@ -393,10 +393,11 @@ def _draw(
     for box, name in zip(drawing["boxes"], record.tensors, strict=True):
         box |= {"name": name, "before": [list(line) for line in before[name]]}
         box["stage"] = max((stages.get(step, 0) for step, operand in record.edges if operand == name), default=0)
+    named = {number: name for name, number in numbers.items()}
     for line, (source, target) in zip(drawing["arrows"], arrows, strict=True):
-        step, operand = (name for key in (source, target) for name, number in numbers.items() if number == key)
-        flow = record.edges.get((step, operand), ()) if runs else ()
-        line |= {"stage": stages.get(step, 0) if flow else 0, "values": [as_text(use.on) for use in flow]}
+        edge = (named[source], named[target])
+        flow = record.edges.get(edge, ()) if runs else ()
+        line |= {"stage": stages.get(edge[0], 0) if flow else 0, "values": [as_text(use.on) for use in flow]}
     return drawing
 
 

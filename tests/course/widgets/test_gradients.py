@@ -438,7 +438,7 @@ def test_a_change_of_ones_own_ends_the_task() -> None:
     assert (playground.task, playground.choices, playground.factors) == (2, {"a": "hook"}, {"a": 10.0})
     with pytest.raises(ValueError, match="choose 0 to 3, or -1"):
         playground.task = 4
-    with pytest.raises(ValueError, match="your guess of a.grad is 'twelve'"):
+    with pytest.raises(ValueError, match=r"your guess of a\.grad is 'twelve'"):
         playground.guesses = {"a": "twelve"}
     with pytest.raises(ValueError, match="no tensor 'z'"):
         playground.guesses = {"z": "1"}
