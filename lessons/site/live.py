@@ -29,6 +29,7 @@ from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
 from hookscope_course.widgets.example_layers import LAYERS
+from hookscope_course.widgets.gradient_tasks import TASKS
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
 Choice = dict[str, Any]
@@ -105,6 +106,12 @@ def _every_click(figure: Any) -> Iterator[Choice]:
         yield {"place": place, "picked": picked}
 
 
+def _every_task(playground: Any) -> Iterator[Choice]:
+    for task in range(len(TASKS)) if playground.shown["guess"] else [playground.task]:
+        for runs in range(3):
+            yield {"task": task, "runs": runs}
+
+
 _ALL = "What you choose here is answered from a recording of the real widget."
 RECIPES: dict[type[HookWidget], Recipe] = {
     LayerPicker: Recipe(
@@ -121,6 +128,15 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     OrderQuiz: Recipe(("answer", "revealed"), {_ALL: _every_beginning}, free=True),
     GradInputExplorer: Recipe(
         ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
+    ),
+    GradientPlayground: Recipe(
+        ("task", "runs"),
+        {
+            "Tasks and passes are answered from a recording of the real widget; expressions, values and hooks of your "
+            "own need a kernel (`make lab`).": _every_task
+        },
+        quiet=("guesses",),
+        unseen=("png",),
     ),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
     # These three have all runs with them, and their scripts ask for nothing.

@@ -40,6 +40,7 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     page, widget = lab.page, lab.page.locator(".hookscope")
     graph, notes = widget.locator("svg.hs-boxes"), widget.locator(".gp-notes")
     after = ".grad after"
+    widget.locator("summary", has_text="The numbers in the graph").click()
     expect(cell(widget, "a", after)).to_have_text("12")
     expect(cell(widget, "d", after)).to_have_text("None")
     assert str(graph.get_attribute("aria-label")).startswith("Graph of d = a * b; e = d * c, after 1 backward pass")
@@ -59,12 +60,12 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     )
     # The page and Python know the same, and the code shown gives the same.
     lab.told("print(playground.choices)", "{'d': 'retain_grad, then hook'}")
-    widget.locator("summary").click()
+    widget.locator("summary", has_text="plain torch").click()
     code = widget.locator(".gp-code").inner_text()
     printed = lab.kernel(code)
     assert printed == "a.grad tensor(24.)\nb.grad tensor(16.)\nc.grad tensor(6.)\nd.grad tensor(8.)"
     widget.get_by_role("button", name="Copy the code").click()
-    expect(widget.locator("[role=status]")).to_have_text("Copied.")
+    expect(widget.locator(".gp-source [role=status]")).to_have_text("Copied.")
 
     # By keyboard: the factor, then the tensor's value, and the focus stays.
     factor = widget.get_by_label("factor of the hook on d", exact=True)
@@ -126,9 +127,74 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     lab.run_all()
     lab.show_all()
     expect(page.locator(".hookscope")).to_have_count(1)
+    widget.locator("summary", has_text="The numbers in the graph").click()
     expect(cell(widget, "a", after)).to_have_text("12")
     widget.get_by_label("what is put on c", exact=True).select_option("hook")
     expect(cell(widget, "c", after)).to_have_text("12")
+
+
+def test_a_learner_guesses_and_sends_a_gradient_back(lab: Lab) -> None:
+    lab.scratch("gradients_guessed", PLAY.replace("GradientPlayground()", "GradientPlayground(guess=True)"))
+    page, widget = lab.page, lab.page.locator(".hookscope")
+    graph, run = widget.locator(".gp-graph"), widget.get_by_role("button", name="Run backward")
+    seen = "svg.hs-boxes g:not(.hs-later) > text"
+    texts = widget.locator(seen)
+    # Nothing tells before all are guessed, by keyboard; what fits no guess is put back.
+    expect(widget.locator(".gp-times")).to_have_text("still to guess: a.grad, b.grad, c.grad, d.grad, e.grad")
+    run.click(force=True)
+    expect(run).to_have_attribute("aria-disabled", "true")
+    lab.told("print(playground.runs)", "0")
+    assert not any("arrives" in text for text in texts.all_text_contents())
+    first = widget.get_by_label("your guess of a.grad")
+    first.fill("twelve")
+    first.press("Tab")
+    expect(first).to_have_value("")
+    for name, guess in {"a": "12", "b": "8", "c": "4", "d": "4", "e": "None"}.items():
+        field = widget.get_by_label(f"your guess of {name}.grad")
+        field.focus()
+        page.keyboard.type(guess)
+        page.keyboard.press("Enter")
+        expect(graph.locator(".gp-yours", has_text=f"you: {guess}").first).to_be_visible()
+    expect(run).to_have_attribute("aria-disabled", "false")
+    # The gradient travels, and no control moves.
+    places = {
+        control: control.bounding_box() for control in (run, first, widget.get_by_label("Expression", exact=True))
+    }
+    page.evaluate(
+        """() => { window.stages = new Set();
+        const graph = document.querySelector(".gp-graph");
+        new MutationObserver(() => {
+          for (const text of graph.querySelectorAll(".gp-token text")) window.stages.add(text.textContent);
+        }).observe(graph, { childList: true, subtree: true }); }"""
+    )
+    run.focus()
+    page.keyboard.press("Enter")
+    expect(widget.locator(".gp-score")).to_have_text("3 of 5 right")
+    expect(graph).to_have_attribute("data-travels", "no")
+    assert page.evaluate("() => [...window.stages]") in (["4", "6", "12", "8"], ["6", "4", "12", "8"])
+    assert {control: control.bounding_box() for control in places} == places
+    expect(graph.locator(".gp-yours.gp-good")).to_have_text(["you: 12 ✓", "you: 8 ✓", "you: None ✓"])
+    why = widget.locator(".gp-why")
+    expect(why).to_have_count(2)
+    expect(why.first).to_contain_text("c.grad is 6, and you wrote 4. 4 is the value of c, not its gradient.")
+    lab.screenshot("gradients-guessed", widget)
+    lab.told("print(playground.score)", "3 of 5 right")
+    # Start again keeps the guesses; another task takes them away. Reduced motion: steps.
+    widget.get_by_role("button", name="Start again").click()
+    expect(first).to_have_value("12")
+    page.emulate_media(reduced_motion="reduce")
+    widget.get_by_label("Task").select_option(label="4 · d is used twice")
+    expect(first).to_have_value("")
+    expect(widget.get_by_label("your guess of c.grad")).to_be_hidden()
+    for name, guess in {"a": "15", "d": "5"}.items():
+        widget.get_by_label(f"your guess of {name}.grad").fill(guess)
+        widget.get_by_label(f"your guess of {name}.grad").press("Enter")
+    expect(run).to_have_attribute("aria-disabled", "false")
+    run.click()
+    expect(widget.locator(".gp-score")).to_have_text("2 of 2 right")
+    expect(graph.locator(".gp-token")).to_have_count(0)
+    page.emulate_media(reduced_motion="no-preference")
+    lab.look(widget, "gradients-guess")
 
 
 def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:

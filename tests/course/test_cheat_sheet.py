@@ -6,18 +6,20 @@ import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from nbconvert import HTMLExporter
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from hookscope import record
 from lessons.build import making
 from tests.course.cheat_sheet import (  # elsewhere and passes add their demonstrations
     PAGE,
+    REFUSED,
     ROWS,
     SHOWN,
     TEXT,
@@ -75,11 +77,83 @@ def test_every_row_is_shown() -> None:
     assert set(ROWS) == set(SHOWN)
     assert len(ROWS) == 15, "the page says how many kinds there are"
     assert "fifteen kinds" in (ROOT / "lessons" / "93_cheat_sheet" / "lesson.md").read_text().replace("\n", " ")
-    assert len(ROWS) == TEXT.count("\n| ") - 2, "a line of the table is not read here"
+    assert len(ROWS) + len(REFUSED) == TEXT.count("\n| ") - 4, "a line of a table is not read here"
+
+
+def twos() -> tuple[Tensor, Tensor]:
+    x = torch.ones(5, requires_grad=True)
+    return x, 2 * x
+
+
+def run_hook(hook: Callable[[Tensor], Any], end: Callable[[Tensor], Tensor] = torch.mean) -> Tensor:
+    x, y = twos()
+    y.register_hook(hook)
+    end(y).backward()
+    assert x.grad is not None
+    return x.grad
+
+
+def accumulate(hook: Callable[[Tensor], Any]) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.register_post_accumulate_grad_hook(hook)
+    (2 * weight).sum().backward()
+
+
+def nothing(weight: Tensor) -> None:
+    pass
+
+
+REFUSALS: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    "a tensor hook that returns another shape": (
+        lambda: run_hook(lambda grad: grad[:1]),
+        lambda: run_hook(lambda grad: grad[:1].expand(grad.shape)),
+    ),
+    "a tensor hook that returns another dtype": (
+        lambda: run_hook(lambda grad: grad.double()),
+        lambda: run_hook(lambda grad: grad.double().to(grad.dtype)),
+    ),
+    "a tensor hook that returns a number": (
+        lambda: run_hook(lambda grad: 2.0),
+        lambda: run_hook(lambda grad: torch.full_like(grad, 2.0)),
+    ),
+    "`grad.mul_(2)` after `sum`": (
+        lambda: run_hook(lambda grad: grad.mul_(2), torch.sum),
+        lambda: run_hook(lambda grad: 2 * grad, torch.sum),
+    ),
+    "`register_hook` on a tensor without `requires_grad`": (
+        lambda: torch.ones(5).register_hook(print),
+        lambda: torch.ones(5).requires_grad_().register_hook(print),
+    ),
+    "`retain_grad` on a tensor without `requires_grad`": (
+        lambda: torch.ones(5).retain_grad(),
+        lambda: torch.ones(5).requires_grad_().retain_grad(),
+    ),
+    "a post-accumulate hook on a tensor that is not a leaf": (
+        lambda: twos()[1].register_post_accumulate_grad_hook(print),
+        lambda: twos()[1].register_hook(print),
+    ),
+    "a post-accumulate hook that returns something": (
+        lambda: accumulate(lambda weight: weight.grad),
+        lambda: accumulate(nothing),
+    ),
+}
+
+
+def test_every_refusal_is_shown() -> None:
+    assert list(REFUSED) == list(REFUSALS)
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_torch_refuses(what: str) -> None:
+    said, _ = REFUSED[what]
+    refused, works = REFUSALS[what]
+    with pytest.raises((RuntimeError, TypeError), match=re.escape(said)):
+        refused()
+    works()
 
 
 def test_the_order_of_one_pass() -> None:
-    said = TEXT.split("**One layer, one pass, when its input requires grad:**")[1].split("<style>")[0]
+    said = TEXT.split("**One layer, one pass, when its input requires grad:**")[1].split("**What torch")[0]
     steps = {
         "forward pre-hook": "forward_pre (root)",
         "forward hook": "forward (root)",

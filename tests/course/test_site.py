@@ -173,6 +173,16 @@ def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.
     assert live.fitting(GradientPlayground(), "large") is None
 
 
+def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None:
+    playground = GradientPlayground(guess=True)
+    script, words = live.fitting(playground, "playground") or ("", "")
+    assert "Tasks and passes" in words
+    assert (playground.task, playground.runs) == (0, 0), "it is left as it was"
+    record = json.loads(script.partition(" = ")[2].rstrip(";\n"))
+    assert set(record["answers"]) == {f"[{task},{runs}]" for task in range(4) for runs in range(3)}
+    assert record["quiet"] == ["guesses"]
+
+
 @pytest.mark.parametrize(
     ("make", "choice"),
     [

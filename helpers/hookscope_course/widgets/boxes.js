@@ -22,17 +22,23 @@ function boxes(drawing, alt) {
       class: flows ? "hs-flows" : "hs-still", points: points.join(" "), "marker-end": `url(#${tip}-${flows ? "a" : "b"})`,
     }));
   }
-  for (const { x, y, width, height, round, lit, lines } of drawing.boxes) {
-    const box = s("g", { class: `hs-box${lit ? " hs-thick" : ""}` }, s("rect", { x, y, width, height, rx: round ? 14 : 2 }));
+  // What comes with a stage has two states: "before" is shown until the gradient is there, "after" from then on.
+  const state = ({ x, y, width, height, round }, lines, lit, attributes = {}) => {
+    const box = s("g", { class: `hs-box${lit ? " hs-thick" : ""}`, ...attributes }, s("rect", { x, y, width, height, rx: round ? 14 : 2 }));
     lines.forEach(([text, look], line) =>
       box.append(s("text", { x: x + 9, y: y + 21 + 17 * line, class: `hs-${look}` }, text)));
-    svg.append(box);
+    return box;
+  };
+  for (const box of drawing.boxes) {
+    if (box.before) svg.append(state(box, box.before, false, { "data-until": box.stage }));
+    svg.append(state(box, box.lines, box.lit, box.before ? { "data-from": box.stage } : {}));
   }
-  for (const { at: [x, y], text, flows } of drawing.arrows) {
+  for (const { at: [x, y], text, flows, stage } of drawing.arrows) {
     if (!text) continue;
     const wide = 7.3 * text.length + 6; // no line goes through the numbers, not even their own
-    svg.append(s("rect", { class: "hs-paper", x: x - wide / 2, y: y - 9, width: wide, height: 18 }));
-    svg.append(s("text", { class: `hs-along ${flows ? "" : "hs-quiet"}`, x, y: y + 4 }, text));
+    svg.append(s("g", stage === undefined ? {} : { "data-from": stage },
+      s("rect", { class: "hs-paper", x: x - wide / 2, y: y - 9, width: wide, height: 18 }),
+      s("text", { class: `hs-along ${flows ? "" : "hs-quiet"}`, x, y: y + 4 }, text)));
   }
   return svg;
 }

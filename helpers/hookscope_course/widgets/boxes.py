@@ -16,7 +16,7 @@ __all__ = ["Arrow", "TextBox", "lay_out", "to_png"]
 
 _CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of a monospace character at 12 px, and padding of a box
 _ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (with the text of an arrow), at the edge
-_INKS = {"title": "#000000", "text": "#222222", "quiet": "#555555", "hook": "#8a3c00", "grad": "#0b5cad"}
+_INKS = {"title": "#000000", "text": "#a34700", "quiet": "#555555", "hook": "#6b3fa0", "grad": "#a34700"}
 _LEGIBLE = 13  # font size in the PNG, in pixels
 _ASIDE = (0, 0.5, -0.5, 0.8, -0.8, 1, -1)  # shift of a text, in half widths: it touches its line, or is next to it
 _BETWEEN = 18  # pixels between two texts in a row, so that they do not look like one
@@ -46,13 +46,16 @@ class Arrow:
     flows: bool = True
 
 
-def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arrow], first: int) -> dict[str, Any]:
+def lay_out(
+    blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arrow], first: int, wide: int = 0
+) -> dict[str, Any]:
     """Place each box below all boxes that have an arrow to it; return positions in pixels, and texts.
 
     Args:
         blocks: maps an ID to its box.
         arrows: maps the IDs of two boxes to the arrow between them.
         first: the ID of the box at the top. Arrows lead from it to all other boxes.
+        wide: the smallest width of a box, in characters.
 
     """
     order = [first]
@@ -60,9 +63,10 @@ def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arro
         order += [target for source, target in arrows if source == key and target not in order]
     plain = [drawing.Box(key, "", ()) for key in order]
     places, routes = drawing.place_boxes(plain, dict.fromkeys(arrows, ()))
-    wide = max(len(text) for block in blocks.values() for text, _ in block.lines) * _CHARACTER + 2 * _PAD
-    longest = max((len(arrow.text) for arrow in arrows.values()), default=0) * _CHARACTER
-    apart = max(wide + _ACROSS, longest + _ACROSS)  # room for two texts in a row
+    longest = max(len(text) for block in blocks.values() for text, _ in block.lines)
+    width_of_box = max(longest, wide) * _CHARACTER + 2 * _PAD
+    longest_text = max((len(arrow.text) for arrow in arrows.values()), default=0) * _CHARACTER
+    apart = max(width_of_box, longest_text) + _ACROSS  # room for two texts in a row
     high = {key: len(block.lines) * _LINE + 2 * _PAD for key, block in blocks.items()}
     stops = [*places.values(), *(stop for way in routes.values() for stop in way)]
     left = min(column for column, _ in stops)
@@ -75,13 +79,13 @@ def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arro
         tops.append(tops[-1] + row + _DOWN)
 
     def centre(column: float) -> float:
-        return round(_EDGE + wide / 2 + (column - left) * apart, 1)
+        return round(_EDGE + width_of_box / 2 + (column - left) * apart, 1)
 
     boxes = [
         {
-            "x": round(centre(places[key][0]) - wide / 2, 1),
+            "x": round(centre(places[key][0]) - width_of_box / 2, 1),
             "y": tops[places[key][1]],
-            "width": round(wide, 1),
+            "width": round(width_of_box, 1),
             "height": high[key],
             "round": block.round,
             "lit": block.lit,
@@ -97,7 +101,7 @@ def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arro
             points += [[centre(stop), tops[at]], [centre(stop), tops[at] + rows[at]]]
         points.append([centre(to), tops[below]])
         lines.append({"points": points, "text": arrow.text, "flows": arrow.flows})
-    width = centre(max(column for column, _ in stops)) + wide / 2 + _EDGE
+    width = centre(max(column for column, _ in stops)) + width_of_box / 2 + _EDGE
     _place_texts(lines, boxes, width)
     return {"width": round(width, 1), "height": tops[-1] - _DOWN + _EDGE, "boxes": boxes, "arrows": lines}
 
@@ -156,13 +160,13 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
         points = [tuple(point) for point in arrow["points"]]
         for (x1, y1), (x2, y2) in pairwise(points):
             if arrow["flows"]:
-                pen.line((x1, y1, x2, y2), fill=_INKS["hook"], width=2)
+                pen.line((x1, y1, x2, y2), fill=_INKS["grad"], width=2)
             else:
                 for step in range(0, 20, 2):  # dashes
                     ends = [x1 + (x2 - x1) * step / 20, y1 + (y2 - y1) * step / 20]
                     ends += [x1 + (x2 - x1) * (step + 1) / 20, y1 + (y2 - y1) * (step + 1) / 20]
                     pen.line(tuple(ends), fill=_INKS["quiet"], width=1)
-        pen.polygon(_get_head(points), fill=_INKS["hook" if arrow["flows"] else "quiet"])
+        pen.polygon(_get_head(points), fill=_INKS["grad" if arrow["flows"] else "quiet"])
     for box in drawing["boxes"]:
         x, y = box["x"], box["y"]
         area, thick = (x, y, x + box["width"], y + box["height"]), 3 if box["lit"] else 1
@@ -174,7 +178,7 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
             x, y = arrow["at"]
             left, top, right, bottom = pen.textbbox((x, y), replace_missing(arrow["text"]), font=font, anchor="mm")
             pen.rectangle((left - 2, top - 1, right + 2, bottom + 1), fill="#ffffff")
-            ink = _INKS["hook" if arrow["flows"] else "quiet"]
+            ink = _INKS["grad" if arrow["flows"] else "quiet"]
             pen.text((x, y), replace_missing(arrow["text"]), fill=ink, font=font, anchor="mm")
     file = io.BytesIO()
     image.save(file, "PNG")

@@ -22,6 +22,7 @@ from hookscope_course.widgets.expression import (
     run_expression,
     write_code,
 )
+from hookscope_course.widgets.gradient_tasks import TASKS, explain_guesses, is_right, read_guess
 
 __all__ = ["EXPRESSIONS", "GradientPlayground"]
 
@@ -37,13 +38,15 @@ EXPRESSIONS = {
 """Expressions by name."""
 
 _VALUES = {"a": 2.0, "b": 3.0, "c": 4.0}
-_INPUTS = ("expression", "values", "choices", "factors", "zero_grad", "live", "runs")
+_INPUTS = ("expression", "values", "choices", "factors", "zero_grad", "live", "runs", "task", "guesses")
+_WIDE = 26  # characters: the width of a box, so that a graph does not change its size with what is in it
 
 
 class GradientPlayground(HookWidget):
     """Try `retain_grad` and tensor hooks on a small expression, and see every gradient.
 
-    Each tensor can have `retain_grad`, a hook that multiplies its gradient, or both. Every backward pass is a real one.
+    Each tensor can have `retain_grad`, a hook that multiplies its gradient, or both. Every backward pass is a real one,
+    and its gradients travel down the arrows.
     Attributes, results and details: docs/limits/gradient_playground.md.
 
     Args:
@@ -53,6 +56,7 @@ class GradientPlayground(HookWidget):
         factors: the factor of each tensor's hook, by name; 2 by default.
         zero_grad: set `.grad` of the leaves to None before every backward pass.
         live: run backward after every change.
+        guess: begin with the first of `TASKS`, and ask for every `.grad` before backward runs.
 
     Raises:
         ValueError: the expression is not valid, a leaf has no value, or torch refuses the hook.
@@ -74,6 +78,8 @@ class GradientPlayground(HookWidget):
     zero_grad = traitlets.Bool(False).tag(sync=True)
     live = traitlets.Bool(True).tag(sync=True)
     runs = traitlets.Int(0).tag(sync=True)
+    task = traitlets.Int(-1).tag(sync=True)  # the place in TASKS; -1 if the reader chooses
+    guesses = traitlets.Dict().tag(sync=True)  # what was typed, by tensor
     shown = traitlets.Dict().tag(sync=True)  # all that the page draws
 
     _esm, _css = assets(FOLDER / "boxes", FOLDER / "gradients")
@@ -87,15 +93,21 @@ class GradientPlayground(HookWidget):
         factors: Mapping[str, float] | None = None,
         zero_grad: bool = False,
         live: bool = True,
+        guess: bool = False,
     ) -> None:
         self._is_updating = True
+        self._guess = guess
         super().__init__()
         with self.hold_sync():
             self.values = _VALUES | dict(values or {})
             self.factors = dict(factors or {})
             self.expression = expression
             self.choices = dict(choices or {})
+            live = live and not guess
             self.zero_grad, self.live, self.runs = zero_grad, live, int(live)
+            if guess:
+                self.task = 0
+                self._begin_task()
             self._update()
         self.observe(self._on_change, list(_INPUTS))
         self._is_updating = False
@@ -131,6 +143,14 @@ class GradientPlayground(HookWidget):
         self.runs = 0
 
     @property
+    def score(self) -> str:
+        """How many of the guesses are right after the first pass; "" at other times, and without guesses."""
+        if self.runs != 1 or not self.guesses:
+            return ""
+        right = [is_right(read_guess(text), self.grads[name]) for name, text in self.guesses.items()]
+        return f"{sum(right)} of {len(right)} right"
+
+    @property
     def code(self) -> str:
         """Plain torch code for the current choices."""
         return write_code(self._steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
@@ -153,7 +173,8 @@ class GradientPlayground(HookWidget):
     def summary(self) -> str:
         """Describe `.grad` of every tensor, and explain the result."""
         grads = [f"{name}.grad {_format_grad(value)}" for name, value in self.grads.items()]
-        return "\n".join([f"GradientPlayground {self._text}, {_format_runs(self.runs)}: {_join(grads)}.", *self.notes])
+        lines = [f"GradientPlayground {self._text}, {_format_runs(self.runs)}: {_join(grads)}."]
+        return "\n".join([*lines, *filter(None, [self.score]), *self.notes])
 
     def numbers(self) -> Rows:
         """List the numbers of every tensor. `table` has three more columns, which do not fit on a narrow page."""
@@ -201,6 +222,24 @@ class GradientPlayground(HookWidget):
         run_expression(steps, self.values, chosen, {}, False, 1)
         return chosen
 
+    @traitlets.validate("task")
+    def _check_task(self, proposal: Any) -> int:
+        if not -1 <= proposal["value"] < len(TASKS):
+            raise ValueError(f"task={proposal['value']}: choose 0 to {len(TASKS) - 1}, or -1 for none")
+        return int(proposal["value"])
+
+    @traitlets.validate("guesses")
+    def _check_guesses(self, proposal: Any) -> dict[str, str]:
+        names = [*list_leaves(self._steps), *(step.name for step in self._steps)]
+        for name, text in proposal["value"].items():
+            if name not in names:
+                raise ValueError(f"no tensor {name!r} in {self._text}. The tensors are {', '.join(names)}")
+            try:
+                read_guess(str(text))
+            except ValueError:
+                raise ValueError(f"your guess of {name}.grad is {text!r}. Type a number, or None") from None
+        return {name: str(proposal["value"][name]).strip() for name in names if name in proposal["value"]}
+
     @traitlets.validate("runs")
     def _check_runs(self, proposal: Any) -> int:
         if not 0 <= proposal["value"] <= MOST_RUNS:
@@ -212,13 +251,29 @@ class GradientPlayground(HookWidget):
             return
         self._is_updating = True
         try:
-            if change["name"] == "expression":
-                self.choices = {}
-            if change["name"] != "runs" and not (change["name"] == "live" and self.runs):
-                self.runs = int(self.live)
-            self._update()
+            with self.hold_sync():
+                self._reset(change["name"])
+                self._update()
         finally:
             self._is_updating = False
+
+    def _reset(self, changed: str) -> None:
+        """Set what follows from a change: the passes start again, and old guesses do not fit any more."""
+        if changed == "expression":
+            self.choices = {}
+        if changed == "task" and self.task >= 0:
+            self._begin_task()
+        elif changed in ("expression", "values", "choices", "factors", "zero_grad"):
+            self.task, self.guesses = -1, {}
+        if changed not in ("runs", "guesses") and not (changed == "live" and self.runs):
+            self.runs = int(self.live)
+
+    def _begin_task(self) -> None:
+        task = TASKS[self.task]
+        self.guesses, self.choices = {}, {}
+        self.expression, self.values = task.expression, _VALUES | self.values
+        self.choices, self.factors = dict(task.choices), dict(task.factors)
+        self.zero_grad = False
 
     def _update(self) -> None:
         """Run the expression, and update the page."""
@@ -226,7 +281,7 @@ class GradientPlayground(HookWidget):
             steps = self._steps
             self._run_record = run_expression(steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
             self._plain_record = run_expression(steps, self.values, {}, {}, self.zero_grad, self.runs)
-            drawing = _draw(steps, self._run_record, self.choices, self.factors, self.runs)
+            drawing = _draw(steps, self._run_record, self.choices, self.factors, self.runs, self._guess)
             self.alt = _write_alt(self._text, self._run_record, self.runs)
             self.png = to_png(drawing)
             tensors = [
@@ -243,6 +298,11 @@ class GradientPlayground(HookWidget):
                 "notes": self.notes,
                 "code": self.code,
                 "times": _format_runs(self.runs),
+                "guess": self._guess,
+                "tasks": [task.name for task in TASKS],
+                "words": TASKS[self.task].words if self.task >= 0 else "What do you put on each tensor?",
+                "asks": list(TASKS[self.task].asks if self.task >= 0 else self._run_record.tensors),
+                "answers": explain_guesses(self._run_record, self._plain_record) if self.runs else {},
             }
 
     def _list_rows(self) -> list[dict[str, object]]:
@@ -289,34 +349,61 @@ def _join(words: list[str]) -> str:
 
 
 def _draw(
-    steps: list[Step], record: ExpressionRun, choices: Mapping[str, str], factors: Mapping[str, float], runs: int
+    steps: list[Step],
+    record: ExpressionRun,
+    choices: Mapping[str, str],
+    factors: Mapping[str, float],
+    runs: int,
+    guess: bool,
 ) -> dict[str, Any]:
     numbers = {name: number for number, name in enumerate(record.tensors)}
-    blocks = {}
+    stages = _list_stages(record) if runs else {}
+    blocks, before = {}, {}
     for name, row in record.tensors.items():
+        what = f"hook × {as_text(factors.get(name, 2.0))}" if "hook" in choices.get(name, "") else ""
         made = "" if row.made == "leaf" else f" = {row.made}"
         flags = "leaf" if row.is_leaf else "not a leaf"
-        lines = [
+        kept = ", retain_grad" if "retain_grad" in choices.get(name, "") else ""
+        head = (
             (f"{name}{made} = {as_text(row.value)}", "title"),
-            (flags if row.requires_grad else f"{flags}, no requires_grad", "quiet"),
-        ]
-        if runs and row.requires_grad:
-            lines.append((f"arrives: {_format_sum(name, record) or _format_cell(row.arrived)}", "text"))
-        if "hook" in choices.get(name, ""):
-            what = f"hook × {as_text(factors.get(name, 2.0))}"
-            lines.append((what if row.saw is None else f"{what}: {as_text(row.saw)} → {as_text(row.returned)}", "hook"))
-        kept = " (retain_grad)" if row.retains_grad else ""
+            (f"{flags}{kept}" if row.requires_grad else f"{flags}, no requires_grad", "quiet"),
+        )
+        came = f"arrives: {_format_sum(name, record) or _format_cell(row.arrived)}" if row.requires_grad else ""
+        hooked = what if row.saw is None else f"{what}: {as_text(row.saw)} → {as_text(row.returned)}"
         change = f"{_format_grad(row.before)} → " if row.before is not None else ""
-        lines.append((f".grad: {change}{_format_grad(row.after)}{kept}", "quiet" if row.after is None else "grad"))
-        blocks[numbers[name]] = TextBox(tuple(lines), round=row.is_leaf, lit=row.after is not None)
+        grad = (f".grad: {change}{_format_grad(row.after)}", "quiet" if row.after is None else "grad")
+        old = (f".grad: {_format_grad(row.before)}", "quiet" if row.before is None else "grad")
+        after = (*head, (came, "text"), (hooked, "hook"), grad)
+        before[name] = (
+            *head,
+            ("", "text"),
+            (what, "hook"),
+            old if runs else (f".grad: {'?' if guess else 'None'}", "quiet"),
+        )
+        lit = bool(runs) and row.saw is not None and row.saw != row.returned
+        blocks[numbers[name]] = TextBox(after if runs else before[name], round=row.is_leaf, lit=lit)
     arrows = {}
     for step in steps:
         for operand in dict.fromkeys(step.operands):
-            flow = record.edges.get((step.name, operand), ())
+            flow = record.edges.get((step.name, operand), ()) if runs else ()
             text = " + ".join(f"{as_text(use.back)} × {_parenthesize(use.local)}" for use in flow)
             text += f" = {as_text(flow[0].on)}" if len(flow) == 1 else "" if flow or not runs else "no gradient"
             arrows[numbers[step.name], numbers[operand]] = Arrow(text, (step.name, operand) in record.ways)
-    return lay_out(blocks, arrows, numbers[steps[-1].name])
+    drawing = lay_out(blocks, arrows, numbers[steps[-1].name], _WIDE)
+    for box, name in zip(drawing["boxes"], record.tensors, strict=True):
+        box |= {"name": name, "before": [list(line) for line in before[name]]}
+        box["stage"] = max((stages.get(step, 0) for step, operand in record.edges if operand == name), default=0)
+    named = {number: name for name, number in numbers.items()}
+    for line, (source, target) in zip(drawing["arrows"], arrows, strict=True):
+        edge = (named[source], named[target])
+        flow = record.edges.get(edge, ()) if runs else ()
+        line |= {"stage": stages.get(edge[0], 0) if flow else 0, "values": [as_text(use.on) for use in flow]}
+    return drawing
+
+
+def _list_stages(record: ExpressionRun) -> dict[str, int]:
+    """Number the steps in the order in which the engine ran them."""
+    return {step: place for place, step in enumerate(dict.fromkeys(step for step, _ in record.edges), 1)}
 
 
 def _list_uses(name: str, record: ExpressionRun) -> list[tuple[str, float]]:

@@ -56,6 +56,14 @@ ROWS = {
     hook: Row(hook, *rest.strip(" |").split(" | "))
     for hook, rest in re.findall(r"^\| \*\*([\w -]+)\*\*<br>(.+)$", TEXT, re.MULTILINE)
 }
+REFUSED = {
+    what: (said, instead)
+    for what, said, instead in re.findall(
+        r"^\| (.+) \| (.+) \| (.+) \|$", TEXT.partition("**What torch refuses**")[2], re.MULTILINE
+    )
+    if what not in ("You write", "---")
+}
+"""What torch refuses: what it says, and what to write instead."""
 SHOWN: dict[str, Callable[[Row], None]] = {}
 WORDS: dict[str, tuple[str, str, str]] = {}
 

@@ -23,7 +23,6 @@ NOT_GIVEN_AWAY = {
     "02": {"2": "the weight of the layer, and its gradient"},
     "05": {"0": "an index; and that the ReLU makes 0 is the premise", "4": "a number takes 4 bytes"},
     "06": {"0": "a seed", "relu": "the model's one ReLU is announced, and not how many zeros it makes"},
-    "07": {"51": "the question is which of the numbers on the way stays in y.grad; all are above"},
     "08": {
         "1": "the label of the scan, an index, and y + 1",
         "(root)": "it is the last one if the input requires grad",

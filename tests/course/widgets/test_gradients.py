@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from hookscope_course.widgets.expression import _METHODS, KINDS, list_leaves, parse, run_expression
+from hookscope_course.widgets.gradient_tasks import TASKS, is_right, read_guess
 from hookscope_course.widgets.gradients import EXPRESSIONS, GradientPlayground
 
 
@@ -336,7 +337,108 @@ def test_every_number_on_the_graph_is_in_the_table() -> None:
     shown = playground.shown
     text = " ".join(line for box in shown["drawing"]["boxes"] for line, _ in box["lines"])
     assert "hook × 7: 5 → 35" in text
-    assert ".grad: 35 (retain_grad)" in text
+    assert ".grad: 35" in text
+    assert "not a leaf, retain_grad" in text
     cells = {row["tensor"]: row for row in shown["rows"]}
     assert (cells["d"]["hook saw"], cells["d"]["hook returned"], cells["d"][".grad after"]) == ("5", "35", "35")
     assert cells["a"]["hook saw"] == "–"
+
+
+def test_gradients_travel_in_the_order_of_the_engine() -> None:
+    playground = GradientPlayground("used twice")
+    drawing = playground.shown["drawing"]
+    assert {box["name"]: box["stage"] for box in drawing["boxes"]} == {"f": 0, "e": 1, "d": 2, "c": 2, "a": 3, "b": 3}
+    fired: list[str] = []
+    a, b, c = (torch.tensor(value, requires_grad=True) for value in (2.0, 3.0, 4.0))
+    d = a * b
+    e = d * c
+    f = d + e
+    for name, tensor in {"d": d, "e": e, "f": f}.items():
+        tensor.grad_fn.register_hook(lambda *_, name=name: fired.append(name))  # type: ignore[union-attr]
+    f.backward()
+    assert fired == ["f", "e", "d"]
+    assert sorted((arrow["stage"], *arrow["values"]) for arrow in drawing["arrows"]) == [
+        (1, "1"),
+        (1, "1"),
+        (2, "4"),
+        (2, "6"),
+        (3, "10"),
+        (3, "15"),
+    ]
+
+
+def test_a_graph_keeps_its_size_whatever_is_put_on_it() -> None:
+    for expression in EXPRESSIONS:
+        playground = GradientPlayground(expression, guess=True)
+        playground.expression = expression
+        size = [(box["x"], box["y"], box["width"], box["height"]) for box in playground.shown["drawing"]["boxes"]]
+        for kind in KINDS:
+            playground.choices = {"a": kind, "d": kind}
+            for runs in range(3):
+                playground.runs = runs
+                boxes = playground.shown["drawing"]["boxes"]
+                assert [(box["x"], box["y"], box["width"], box["height"]) for box in boxes] == size
+                assert all(len(box["before"]) == len(box["lines"]) for box in boxes)
+
+
+@pytest.mark.parametrize("task", range(len(TASKS)))
+def test_a_task_tells_nothing_before_it_has_run(task: int) -> None:
+    playground = GradientPlayground(guess=True)
+    playground.task = task
+    assert (playground.runs, playground.guesses, playground.shown["answers"], playground.score) == (0, {}, {}, "")
+    assert not any(value for value in playground.grads.values())
+    asked = playground.shown["asks"]
+    lines = [text for box in playground.shown["drawing"]["boxes"] for text, _ in box["lines"]]
+    assert not any(text.startswith("arrives") for text in lines)
+    right = GradientPlayground(TASKS[task].expression, choices=TASKS[task].choices, factors=TASKS[task].factors).grads
+    playground.guesses = {name: str(right[name]) for name in asked}
+    assert playground.runs == 0, "a guess does not run backward"
+    playground.run()
+    assert playground.grads == right
+    assert playground.score == f"{len(asked)} of {len(asked)} right"
+    assert playground.score in playground.summary()
+    for name in asked:
+        for guess, _ in playground.shown["answers"][name]["reasons"]:
+            assert not is_right(guess, right[name]), (name, guess)
+
+
+def test_a_wrong_guess_gets_its_reason() -> None:
+    playground = GradientPlayground(guess=True)
+    playground.task = 1
+    playground.guesses = {"a": "12", "b": "8", "c": "60", "d": "4"}
+    playground.run()
+    assert playground.score == "0 of 4 right"
+
+    def reason(name: str) -> str:
+        typed, answer = read_guess(playground.guesses[name]), playground.shown["answers"][name]
+        return next((why for guess, why in answer["reasons"] if is_right(guess, typed)), answer["otherwise"])
+
+    assert reason("a") == "That would be so without the hook on d. What it returns flows on to a."
+    assert reason("c") == "The gradient of c does not pass the hook."
+    assert reason("d") == "4 arrives at d; then its hook returns 40."
+    playground.task = 3
+    playground.guesses = {"a": "12", "d": "1"}
+    playground.run()
+    assert reason("a") == "d is used more than once. The gradients of its uses add up before they go on to a."
+    assert reason("d") == "1 comes from one use of d. It is used more than once, and the gradients add up."
+    playground.runs = 2
+    assert playground.score == "", "a guess is about the first pass"
+
+
+def test_a_change_of_ones_own_ends_the_task() -> None:
+    playground = GradientPlayground(guess=True)
+    assert (playground.task, playground.shown["asks"]) == (0, ["a", "b", "c", "d", "e"])
+    playground.guesses = {"a": "None", "b": " 8 "}
+    assert playground.guesses == {"a": "None", "b": "8"}
+    playground.restart()
+    assert playground.guesses == {"a": "None", "b": "8"}, "she can change them and run again"
+    playground.set("c", hook=3)
+    assert (playground.task, playground.guesses, playground.runs) == (-1, {}, 0)
+    playground.set_state({"task": 2, "runs": 0, "guesses": {}, "_request": 1})
+    assert (playground.task, playground.choices, playground.factors) == (2, {"a": "hook"}, {"a": 10.0})
+    with pytest.raises(ValueError, match="choose 0 to 3, or -1"):
+        playground.task = 4
+    with pytest.raises(ValueError, match=r"your guess of a\.grad is 'twelve'"):
+        playground.guesses = {"a": "twelve"}
+    with pytest.raises(ValueError, match="no tensor 'z'"):
+        playground.guesses = {"z": "1"}
