@@ -25,13 +25,14 @@ function draw(model, el) {
   const reach = (side - 1) / 2;
   let [run, products, colors] = [];
   let seen = new Uint8Array(height * width);
-  let timer;
+  let [timer, begun] = [undefined, false]; // whether play has begun at the top
   const load = () => {
     if (run === model.get("_run")) return;
     run = model.get("_run");
     products = new Int16Array(bytes(run.products).buffer);
     colors = bytes(run.colors);
     seen = new Uint8Array(height * width);
+    begun = false;
   };
 
   // Where the filter lies.
@@ -51,8 +52,8 @@ function draw(model, el) {
   };
   const play = () => {
     if (timer) return stop();
-    const ended = model.get("filled") || model.get("row") * width + model.get("column") + 1 >= height * width;
-    if (ended) { seen.fill(0); tell({ filled: false, row: 0, column: 0 }); }
+    if (model.get("filled") || !begun) { seen.fill(0); tell({ filled: false, row: 0, column: 0 }); }
+    begun = true;
     if (!still()) { timer = setInterval(next, SHORT); return show(); }
     // No motion: a whole row at each press.
     const row = model.get("row");
@@ -139,7 +140,7 @@ function draw(model, el) {
   const sentence_now = (place) => {
     const [row, column] = [Math.floor(place / width), place % width];
     const guess = model.get("answer");
-    if (asking()) return "Where will the map be brightest? Click there on the digit, before anything is computed.";
+    if (asking()) return "Where will the map have its highest value? Click there on the digit, before anything is computed.";
     if (model.get("filled") && guess.length) {
       return `The highest value is ${two(run.values[run.best[0] * width + run.best[1]])}, at row ${run.best[0]}, column ${run.best[1]}. ` +
         `Where you clicked, it is ${two(run.values[guess[0] * width + guess[1]])}.`;
@@ -153,7 +154,7 @@ function draw(model, el) {
   const sum = h("p", { class: "sf-sum" });
   const playing = h("button", { type: "button", onclick: play });
   const fill = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true }); } }, "Fill the map");
-  const best = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true, row: run.best[0], column: run.best[1] }); } }, "To the brightest");
+  const best = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true, row: run.best[0], column: run.best[1] }); } }, "To the highest");
   const skip = h("button", { type: "button", onclick: () => tell({ asks: false }) }, "Skip the question");
 
   function show() {

@@ -35,7 +35,7 @@ class SlidingFilter(HookWidget):
         model: runs the layer on the digit.
         digit: one gray image (1, 1, H, W).
         layer: a `Conv2d` that gets the digit itself, and returns a map of its size; the end of its name is enough.
-        guess: ask where the map will be brightest, before it fills.
+        guess: ask where the map will have its highest value, before it fills.
 
     Attributes:
         channel: which filter.
@@ -53,7 +53,7 @@ class SlidingFilter(HookWidget):
     Example:
         >>> from hookscope import samples
         >>> figure = SlidingFilter(samples.digit_cnn(), samples.digit(5), channel=10)
-        >>> figure.row, figure.column = figure.brightest
+        >>> figure.row, figure.column = figure.highest
         >>> print(figure.sentence)
         The 25 products add up to 0.82. With the bias, 0.02, that is 0.84: row 4, column 13 of the map.
 
@@ -78,8 +78,8 @@ class SlidingFilter(HookWidget):
         conv = found.layer
         if not _fits(conv):
             raise TypeError(
-                f"the layer {found.name!r} is {conv}. Pick a Conv2d with one input channel, a square odd kernel, stride "
-                "1, and zeros as padding that keep the size"
+                f"the layer {found.name!r} is {conv}. Pick a Conv2d with one input channel, a square odd kernel, "
+                "stride 1, and zeros as padding that keep the size"
             )
         once = found.run()
         if not torch.equal(once.received, found.digit):
@@ -99,7 +99,8 @@ class SlidingFilter(HookWidget):
         ]
         values = [round(value, 3) for value in self._image.flatten().tolist()]
         shown = {"src": gray(self._image, 0, 1), "height": self._height, "width": self._width, "values": values}
-        super().__init__(_filters=filters, _digit=shown, channel=channel, asks=guess)
+        middle = {"row": self._height // 2, "column": self._width // 2}
+        super().__init__(_filters=filters, _digit=shown, channel=channel, asks=guess, **middle)
         self._send_channel()
 
     @property
@@ -114,7 +115,7 @@ class SlidingFilter(HookWidget):
         return (self._patches * weight.flatten()[:, None]).T.reshape(-1, *weight.shape)
 
     @property
-    def brightest(self) -> tuple[int, int]:
+    def highest(self) -> tuple[int, int]:
         """Row and column of the highest value of the map."""
         row, column = divmod(int(self.sums.argmax()), self._width)
         return row, column
@@ -123,11 +124,11 @@ class SlidingFilter(HookWidget):
     def sentence(self) -> str:
         """What the filter gives where it lies, or what the figure asks."""
         if self.asks and not self.answer:
-            return "Where will the map be brightest? Click there on the digit, before anything is computed."
+            return "Where will the map have its highest value? Click there on the digit, before anything is computed."
         if self.filled and self.answer:
             row, column = self.answer
-            best = f"The highest value is {_text(self.sums.max())}, at row {self.brightest[0]}, column "
-            return f"{best}{self.brightest[1]}. Where you clicked, it is {_text(self.sums[row, column])}."
+            best = f"The highest value is {_text(self.sums.max())}, at row {self.highest[0]}, column "
+            return f"{best}{self.highest[1]}. Where you clicked, it is {_text(self.sums[row, column])}."
         total = self.products[self.row * self._width + self.column].sum()
         added = f"The {self._weight[0].numel()} products add up to {_text(total)}"
         bias, value = _text(self._bias[self.channel]), _text(self.sums[self.row, self.column])
@@ -167,20 +168,20 @@ class SlidingFilter(HookWidget):
                 "totals": [round(value, 4) for value in products.sum((1, 2)).tolist()],
                 "values": [round(value, 4) for value in self.sums.flatten().tolist()],
                 "colors": base64.b64encode(_colors(self.sums, top).tobytes()).decode("ascii"),
-                "best": list(self.brightest),
+                "best": list(self.highest),
                 "most": round(float(products.abs().max()), 4),
                 "strongest": round(float(self._weight.abs().max()), 4),
             }
             side = self._weight.shape[-1]
             self.alt = (
                 f"A {side}×{side} filter on a digit, and the map of channel {self.channel} of {self._name}: red is "
-                f"above 0, blue below. Its highest value is {_text(self.sums.max())}, at row {self.brightest[0]}, "
-                f"column {self.brightest[1]}."
+                f"above 0, blue below. Its highest value is {_text(self.sums.max())}, at row {self.highest[0]}, "
+                f"column {self.highest[1]}."
             )
 
     def numbers(self) -> Rows:
         """List the patch, the filter and the products where the map has its highest value."""
-        place = self.brightest[0] * self._width + self.brightest[1]
+        place = self.highest[0] * self._width + self.highest[1]
         patch, products = self._patches[:, place].tolist(), self.products[place].flatten().tolist()
         weight = self._weight[self.channel]
         return [
@@ -192,7 +193,7 @@ class SlidingFilter(HookWidget):
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The filter on the digit, what it multiplies, and the map, as a PNG."""
-        (row, column), side = self.brightest, self._weight.shape[-1]
+        (row, column), side = self.highest, self._weight.shape[-1]
         products = self.products[row * self._width + column]
         patch = self._patches[:, row * self._width + column].reshape(side, side)
         most = float(self._weight.abs().max())

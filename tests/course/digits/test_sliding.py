@@ -35,7 +35,7 @@ def test_every_sum_is_what_the_layer_returned(channel: int) -> None:
     sent = figure._run
     assert sent["channel"] == channel
     assert sent["values"] == pytest.approx(maps[channel].flatten().tolist(), abs=1e-4)
-    assert divmod(int(maps[channel].argmax()), 28) == figure.brightest == tuple(sent["best"])
+    assert divmod(int(maps[channel].argmax()), 28) == figure.highest == tuple(sent["best"])
 
 
 @pytest.mark.parametrize("channel", [3, 4, 10, 13])
@@ -69,16 +69,16 @@ def test_the_colors_are_red_above_zero_and_blue_below() -> None:
 
 def test_a_guess_and_what_became_of_it() -> None:
     figure = SlidingFilter(NET, FIVE, channel=10, guess=True)
-    assert figure.sentence.startswith("Where will the map be brightest?")
+    assert figure.sentence.startswith("Where will the map have its highest value?")
     figure.row, figure.column = figure.answer = [20, 5]
     assert figure.sentence.startswith("The 25 products add up to ")
     figure.filled = True
-    row, column = figure.brightest
+    row, column = figure.highest
     said = f"The highest value is {figure.sums.max():.2f}, at row {row}, column {column}. Where you clicked, it is "
     assert figure.sentence == said + f"{figure.sums[20, 5]:.2f}.".replace("-", "−")
     figure.channel = 3  # another filter, another question
     assert (figure.answer, figure.filled) == ([], False)
-    assert figure.sentence.startswith("Where will the map be brightest?")
+    assert figure.sentence.startswith("Where will the map have its highest value?")
 
 
 def test_what_does_not_fit_is_refused_and_nothing_moves() -> None:
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_refused_and_nothing_moves() -> None:
         figure.row = 28
     with pytest.raises(Exception, match=r"answer=\[28, 0\]: pass a row and a column"):
         figure.answer = [28, 0]
-    assert (figure.channel, figure.row, figure.answer) == (0, 0, [])
+    assert (figure.channel, figure.row, figure.answer) == (0, 14, [])
     with pytest.raises(TypeError, match=r"'block2\.conv' is Conv2d.* Pick a Conv2d with one input channel"):
         SlidingFilter(NET, FIVE, "block2.conv")
     with pytest.raises(TypeError, match="does not get the digit itself"):
