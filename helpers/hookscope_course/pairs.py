@@ -44,4 +44,6 @@ def draw_pair(left: Picture, right: Picture) -> Picture:
     buffer = io.BytesIO()
     canvas.save(buffer, "PNG")
     rows = [{"picture": title, **row} for each, title in zip(both, titles, strict=True) for row in each.rows]
-    return Picture(buffer.getvalue(), f"On the left: {both[0].alt} On the right: {both[1].alt}", " | ".join(titles), rows)
+    return Picture(
+        buffer.getvalue(), f"On the left: {both[0].alt} On the right: {both[1].alt}", " | ".join(titles), rows
+    )

@@ -76,7 +76,7 @@ def vary_cat() -> dict[str, Tensor]:
         "one eye covered": _cover(cat, _EYES[:1]),
         "both covered": _cover(cat, _EYES),
         "upside down": cat.flip(2),
-        "half as large": F.interpolate(F.pad(cat, (56, 56, 56, 56)), size=224, mode="bilinear", antialias=True),
+        "half as large": F.interpolate(F.pad(cat, (112, 112, 112, 112)), size=224, mode="bilinear", antialias=True),
         "twice as large": F.interpolate(cat[..., 40:152, 20:132], size=224, mode="bilinear"),
         "a human face": F.interpolate(face, size=224, mode="bilinear"),
     }

@@ -24,6 +24,7 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
+from hookscope_course.digits import SlidingFilter
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import PlayingMap, TenTimesGame
 from hookscope_course.widgets import GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
@@ -86,6 +87,14 @@ def _every_beginning(quiz: Any) -> Iterator[Choice]:
             yield {"revealed": True}
 
 
+def _every_filter(figure: Any) -> Iterator[Choice]:
+    yield from ({"channel": channel} for channel in range(len(figure._filters)))
+
+
+def _some_filters(figure: Any) -> Iterator[Choice]:
+    yield from ({"channel": channel} for channel in (3, 4, 10, 13))
+
+
 def _every_release(slider: Any) -> Iterator[Choice]:
     for name, at in product(slider._documents, range(len(slider._releases))):
         yield {"document": name, "_at": at}
@@ -117,6 +126,15 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
     ),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
+    SlidingFilter: Recipe(
+        ("channel",),
+        {
+            _ALL: _every_filter,
+            "Filters 3, 4, 10 and 13 are answered from a recording; the others need a kernel (`make lab`).": _some_filters,
+        },
+        quiet=("row", "column", "answer", "asks", "filled"),
+        unseen=("png",),
+    ),
     # These two have all runs with them, and their scripts ask for nothing.
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),

@@ -29,7 +29,7 @@ function draw(model, el) {
   const load = () => {
     if (run === model.get("_run")) return;
     run = model.get("_run");
-    products = new Int16Array(bytes(run.products).buffer);
+    products = new (run.bits === 8 ? Int8Array : Int16Array)(bytes(run.products).buffer);
     colors = bytes(run.colors);
     seen = new Uint8Array(height * width);
     begun = false;
@@ -175,7 +175,7 @@ function draw(model, el) {
         patch.push(y < 0 || x < 0 || y >= height || x >= width ? 0 : ink[y * width + x]);
       }
     }
-    const here = hidden ? undefined : Array.from(products.subarray(place * side * side, (place + 1) * side * side), (value) => value / 1000);
+    const here = hidden ? undefined : Array.from(products.subarray(place * side * side, (place + 1) * side * side), (value) => value / 100);
     under.show(patch, 1);
     weights.show(run.filter, run.strongest);
     product.show(here, run.most);

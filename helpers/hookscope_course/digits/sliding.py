@@ -23,7 +23,7 @@ from hookscope_course.digits.words import gray, url
 __all__ = ["SlidingFilter"]
 
 _HERE = Path(__file__).parent
-_THOUSANDTHS = 1000  # the products travel as integers of 16 bits
+_HUNDREDTHS = 100  # the products travel as the integers that the page shows, in as few bits as they need
 
 
 class SlidingFilter(HookWidget):
@@ -159,12 +159,14 @@ class SlidingFilter(HookWidget):
         products, top = self.products, float(self.sums.abs().max())
         with self.hold_sync():
             self.answer, self.filled = [], False
-            whole = (products * _THOUSANDTHS).round().to(torch.int16)
+            whole = (products * _HUNDREDTHS).round()
+            kind = "int8" if float(whole.abs().max()) <= 127 else "<i2"
             self._run = {
                 "channel": self.channel,
                 "filter": [round(value, 3) for value in self._weight[self.channel].flatten().tolist()],
                 "bias": round(float(self._bias[self.channel]), 4),
-                "products": base64.b64encode(whole.numpy().astype("<i2").tobytes()).decode("ascii"),
+                "products": base64.b64encode(whole.numpy().astype(kind).tobytes()).decode("ascii"),
+                "bits": 8 if kind == "int8" else 16,
                 "totals": [round(value, 4) for value in products.sum((1, 2)).tolist()],
                 "values": [round(value, 4) for value in self.sums.flatten().tolist()],
                 "colors": base64.b64encode(_colors(self.sums, top).tobytes()).decode("ascii"),

@@ -51,11 +51,20 @@ def test_the_products_at_a_place(channel: int, place: tuple[int, int]) -> None:
             by_hand.append(ink * conv.weight[channel, 0, down + 2, across + 2].item())
     at = 28 * row + column
     assert figure.products[at].flatten().tolist() == pytest.approx(by_hand, abs=1e-6)
-    sent = array("h", base64.b64decode(figure._run["products"]))[25 * at : 25 * at + 25]
-    assert [value / 1000 for value in sent] == pytest.approx(by_hand, abs=6e-4)
+    sent = array("b", base64.b64decode(figure._run["products"]))[25 * at : 25 * at + 25]
+    assert [value / 100 for value in sent] == pytest.approx(by_hand, abs=5.1e-3)
     assert figure._run["totals"][at] == pytest.approx(sum(by_hand), abs=1e-4)
     value = sum(by_hand) + conv.bias[channel].item()
     assert figure.sums[row, column].item() == pytest.approx(value, abs=1e-5)
+
+
+def test_products_that_are_larger_travel_in_more_bits() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 4 * 4, 3))
+    digit = torch.full((1, 1, 4, 4), 5.0)
+    figure = SlidingFilter(net, digit, "0")
+    sent = array("h", base64.b64decode(figure._run["products"]))
+    assert figure._run["bits"] == 16
+    assert [value / 100 for value in sent] == pytest.approx(figure.products.flatten().tolist(), abs=5.1e-3)
 
 
 def test_the_colors_are_red_above_zero_and_blue_below() -> None:
