@@ -91,10 +91,6 @@ def _every_filter(figure: Any) -> Iterator[Choice]:
     yield from ({"channel": channel} for channel in range(len(figure._filters)))
 
 
-def _some_filters(figure: Any) -> Iterator[Choice]:
-    yield from ({"channel": channel} for channel in (3, 4, 10, 13))
-
-
 def _every_release(slider: Any) -> Iterator[Choice]:
     for name, at in product(slider._documents, range(len(slider._releases))):
         yield {"document": name, "_at": at}
@@ -128,10 +124,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
     SlidingFilter: Recipe(
         ("channel",),
-        {
-            _ALL: _every_filter,
-            "Filters 3, 4, 10 and 13 are answered from a recording; the others need a kernel (`make lab`).": _some_filters,
-        },
+        {_ALL: _every_filter},
         quiet=("row", "column", "answer", "asks", "filled"),
         unseen=("png",),
     ),
