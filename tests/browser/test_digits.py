@@ -289,4 +289,5 @@ def test_the_sliding_filter(lab: Lab) -> None:
     assert canvas.evaluate(painted) == 784
     expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
     assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+    lab.look(widget, "sliding")
     sits(lab, widget, "sliding")
