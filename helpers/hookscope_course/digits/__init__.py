@@ -1,4 +1,4 @@
-"""Figures that each carry one chapter of the digits: what a layer received, a channel silenced, a filter that slides.
+"""Figures that each carry one chapter of the digits: a channel silenced, a square that fools, a filter that slides.
 
 Each is imported when it is first asked for: they alone need anywidget.
 """
