@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -218,7 +218,7 @@ class SlidingFilter(HookWidget):
         return from_figure(figure, self.alt).png
 
 
-def _fits(layer: nn.Module) -> bool:
+def _fits(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
     if not isinstance(layer, nn.Conv2d) or layer.in_channels != 1:
         return False
     side, across = layer.kernel_size
