@@ -24,7 +24,7 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
-from hookscope_course.digits import SentReceived
+from hookscope_course.digits import SentReceived, SlidingFilter
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
@@ -88,6 +88,10 @@ def _every_beginning(quiz: Any) -> Iterator[Choice]:
             yield {"revealed": True}
 
 
+def _every_filter(figure: Any) -> Iterator[Choice]:
+    yield from ({"channel": channel} for channel in range(len(figure._filters)))
+
+
 def _every_release(slider: Any) -> Iterator[Choice]:
     for name, at in product(slider._documents, range(len(slider._releases))):
         yield {"document": name, "_at": at}
@@ -139,6 +143,12 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         unseen=("png",),
     ),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
+    SlidingFilter: Recipe(
+        ("channel",),
+        {_ALL: _every_filter},
+        quiet=("row", "column", "answer", "asks", "filled"),
+        unseen=("png",),
+    ),
     # These three have all runs with them, and their scripts ask for nothing.
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
     BothEnds: Recipe(("stops", "plain", "marks", "ran"), {_ALL: lambda ends: iter(())}, free=True),

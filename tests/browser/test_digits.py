@@ -40,6 +40,14 @@ figure = FoolingSquare(net, nine, goal=4)
 figure
 """.strip()
 
+SLIDING = """
+from hookscope import samples
+from hookscope_course.digits import SlidingFilter
+net, five = samples.digit_cnn(), samples.digit(5)
+figure = SlidingFilter(net, five, channel=10, guess=True)
+figure
+""".strip()
+
 
 def fits(lab: Lab, widget: Locator, name: str) -> None:
     """It fits 1280×720 with the file browser open, without a scroll bar, and a page of 390 pixels."""
@@ -49,6 +57,11 @@ def fits(lab: Lab, widget: Locator, name: str) -> None:
     assert widget.locator(".dg-bar, .se-peg").evaluate_all(moves) == 0
     lab.page.emulate_media(reduced_motion="no-preference")
     assert widget.locator(".dg-bar, .se-peg").evaluate_all(moves) > 0
+    sits(lab, widget, name)
+
+
+def sits(lab: Lab, widget: Locator, name: str) -> None:
+    """It fits a small screen, and a narrow page."""
     lab.page.set_viewport_size({"width": 1280, "height": 720})
     expect(lab.page.locator(".jp-FileBrowser")).to_be_visible()
     lab.settled(widget)
@@ -208,3 +221,86 @@ def test_the_square_that_fools(lab: Lab) -> None:
     widget.get_by_role("button", name="Uncover").click()
     expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
     assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+
+
+def test_the_sliding_filter(lab: Lab) -> None:
+    lab.scratch("sliding", SLIDING)
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    said, digit, canvas = widget.locator(".dg-sentence"), widget.locator(".sf-pad").first, widget.locator(".sf-canvas")
+    tile = [widget.locator(".sf-tile").nth(n) for n in range(16)]
+    play, fill, best = (widget.get_by_role("button", name=name) for name in ("Play", "Fill the map", "To the highest"))
+    painted = "c => new Uint32Array(c.getContext('2d').getImageData(0, 0, 28, 28).data.buffer).filter(Boolean).length"
+
+    # Before the guess nothing is told: by keyboard.
+    expect(said).to_have_text(
+        "Where will the map have its highest value? Click there on the digit, before anything is computed."
+    )
+    for button in (play, fill, best):
+        expect(button).to_be_disabled()
+    expect(widget.locator(".sf-product td")).to_have_text(["?"] * 25)
+    assert canvas.evaluate(painted) == 0
+    digit.focus()
+    for key in ["ArrowUp"] * 3 + ["ArrowLeft", "Enter"]:
+        page.keyboard.press(key)
+    expect(widget.locator(".sf-mark").first).to_be_visible()
+    lab.told("print(figure.answer, figure.row, figure.column)", "[11, 13] 11 13")
+    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    assert canvas.evaluate(painted) == 1
+
+    # The arrow keys move the filter; products, sum and map follow, and are those of torch.
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(canvas).to_have_attribute("aria-label", re.compile("3 of 784 values"))
+    lab.told("print(figure.row, figure.column)", "12 14")
+    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    numbers = [float(text.replace("−", "-")) for text in widget.locator(".sf-product td").all_inner_texts()]
+    exact = [float(text) for text in lab.kernel("print(*figure.products[12 * 28 + 14].flatten().tolist())").split()]
+    assert numbers == pytest.approx(exact, abs=0.0051)
+    value = float(lab.kernel("print(figure.sums[12, 14].item())"))
+    expect(widget.locator(".sf-sum strong")).to_have_text(f"value {value:.2f}".replace("-", "−"))
+
+    # By mouse: the center of the filter is under the pointer.
+    digit.scroll_into_view_if_needed()
+    box = digit.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 5.5 / 28, box["y"] + box["height"] * 6.5 / 28)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 20.5 / 28, box["y"] + box["height"] * 6.5 / 28, steps=4)
+    page.mouse.up()
+    lab.told("print(figure.row, figure.column, figure.answer)", "6 20 [11, 13]")
+
+    # Play fills the map from the top; with reduced motion it goes a row at a time.
+    page.emulate_media(reduced_motion="no-preference")
+    play.click()
+    expect(widget.get_by_role("button", name="Pause")).to_be_visible()
+    expect(canvas).to_have_attribute("aria-label", re.compile(r" [3-9]\d of 784 values"))
+    widget.get_by_role("button", name="Pause").click()
+    page.emulate_media(reduced_motion="reduce")
+    many = canvas.evaluate(painted)
+    row = int(lab.kernel("print(figure.row)"))
+    widget.get_by_role("button", name=re.compile("Play|Next row")).click()
+    assert canvas.evaluate(painted) > many
+    lab.told("print(figure.row, figure.column)", f"{row + 1} 0")
+    page.emulate_media(reduced_motion="no-preference")
+    best.click()
+    lab.told("print(figure.filled, (figure.row, figure.column) == figure.highest)", "True True")
+    assert canvas.evaluate(painted) == 784
+    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    expect(said).to_contain_text("Where you clicked, it is ")
+
+    # Another filter asks again; without the question it is a toy.
+    tile[10].focus()
+    page.keyboard.press("ArrowRight")
+    expect(tile[11]).to_be_focused()
+    expect(said).to_contain_text("Where will the map have its highest value?")
+    assert canvas.evaluate(painted) == 0
+    widget.get_by_role("button", name="Skip the question").click()
+    tile[3].click()
+    expect(tile[3]).to_have_attribute("aria-checked", "true")
+    fill.click()
+    lab.told("print(figure.channel, figure.filled, figure.asks)", "3 True False")
+    assert canvas.evaluate(painted) == 784
+    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+    lab.look(widget, "sliding")
+    sits(lab, widget, "sliding")

@@ -1,4 +1,4 @@
-"""Figures that each carry one chapter of the digits: what a layer received, a channel silenced, a square that fools.
+"""Figures that each carry one chapter of the digits: a channel silenced, a square that fools, a filter that slides.
 
 Each is imported when it is first asked for: they alone need anywidget.
 """
@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from hookscope_course.digits.occlusion import occlusion_map
     from hookscope_course.digits.sent import SentReceived
     from hookscope_course.digits.silence import SilenceChannel
+    from hookscope_course.digits.sliding import SlidingFilter
     from hookscope_course.digits.square import FoolingSquare
 
 _FILES = {
     "FoolingSquare": "square",
     "SentReceived": "sent",
     "SilenceChannel": "silence",
+    "SlidingFilter": "sliding",
     "occlusion_map": "occlusion",
 }
-__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "occlusion_map"]
+__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "SlidingFilter", "occlusion_map"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hookscope.pictures.palette import VIRIDIS
 
-__all__ = ["a", "draw_bars", "gray", "percent", "viridis"]
+__all__ = ["a", "draw_bars", "gray", "percent", "url", "viridis"]
 
 
 def a(digit: int) -> str:
@@ -28,12 +28,12 @@ def percent(share: float) -> str:
 
 def gray(image: Tensor, low: float, high: float) -> str:
     """Return an image (…, H, W), from black at `low` to white at `high`, as a data URL."""
-    return _url(_levels(image, low, high))
+    return url(_levels(image, low, high))
 
 
 def viridis(image: Tensor, low: float, high: float) -> str:
     """Return a map (…, H, W) in the colors of `feature_grid` as a data URL."""
-    return _url(VIRIDIS[_levels(image, low, high)])
+    return url(VIRIDIS[_levels(image, low, high)])
 
 
 def draw_bars(axes: Axes, rows: Sequence[tuple[str, float, float]]) -> None:
@@ -53,7 +53,8 @@ def _levels(image: Tensor, low: float, high: float) -> NDArray[np.uint8]:
     return np.rint(255 * np.clip((values - low) / ((high - low) or 1), 0, 1)).astype(np.uint8)
 
 
-def _url(pixels: NDArray[np.uint8]) -> str:
+def url(pixels: NDArray[np.uint8]) -> str:
+    """Return pixels, gray or RGB, as a data URL."""
     from PIL import Image
 
     buffer = io.BytesIO()

@@ -17,6 +17,7 @@ from hookscope_course import digits
 FIGURES: dict[str, Callable[[], base.HookWidget]] = {
     "SentReceived": lambda: digits.SentReceived(samples.digit_cnn(), samples.digit(5)),
     "FoolingSquare": lambda: digits.FoolingSquare(samples.digit_cnn(), samples.digit(9)),
+    "SlidingFilter": lambda: digits.SlidingFilter(samples.digit_cnn(), samples.digit(5), channel=10, guess=True),
     "SilenceChannel": lambda: digits.SilenceChannel(samples.digit_cnn(), samples.digit(1)),
 }
 

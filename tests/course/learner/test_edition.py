@@ -21,7 +21,7 @@ PAGES = chapters(NOTEBOOKS)
 # By chapter: answers whose words or digits stand above their question, and why they give nothing away there.
 NOT_GIVEN_AWAY = {
     "02": {"2": "the weight of the layer, and its gradient"},
-    "05": {"0": "an index; and that the ReLU makes 0 is the premise", "4": "a number takes 4 bytes"},
+    "05": {"0": "an index; and that the ReLU makes 0 is the premise"},
     "06": {"0": "a seed", "relu": "the model's one ReLU is announced, and not how many zeros it makes"},
     "08": {
         "1": "the label of the scan, an index, and y + 1",

@@ -1,0 +1,204 @@
+const SHORT = 24; // milliseconds between two positions
+/** A number with two decimals, as Python writes it. */
+const two = (value) => (Math.round(value * 100) / 100 + 0).toFixed(2).replace(/^-0\.00$/, "0.00").replace("-", "−");
+const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** The numbers of a square as a table whose cells carry their color. */
+function square(caption, side, kind) {
+  const cells = Array.from({ length: side * side }, () => h("td"));
+  const rows = Array.from({ length: side }, (_, row) => h("tr", {}, ...cells.slice(row * side, (row + 1) * side)));
+  const table = h("table", { class: `sf-square sf-${kind}` }, h("caption", {}, caption), h("tbody", {}, ...rows));
+  const show = (values, top) => cells.forEach((cell, place) => {
+    const value = values?.[place];
+    cell.textContent = value === undefined ? "?" : two(value);
+    cell.className = value === undefined ? "" : value > 0 ? "sf-above" : value < 0 ? "sf-below" : "";
+    cell.style.setProperty("--share", value === undefined ? 0 : Math.abs(value) / (top || 1));
+  });
+  return { table, show };
+}
+
+function draw(model, el) {
+  const { src, height, width, values: ink } = model.get("_digit");
+  const asking = () => model.get("asks") && !model.get("answer").length;
+  const side = Math.round(Math.sqrt(model.get("_run").filter.length));
+  const reach = (side - 1) / 2;
+  let [run, products, colors] = [];
+  let seen = new Uint8Array(height * width);
+  let [timer, begun] = [undefined, false]; // whether play has begun at the top
+  const load = () => {
+    if (run === model.get("_run")) return;
+    run = model.get("_run");
+    products = new (run.bits === 8 ? Int8Array : Int16Array)(bytes(run.products).buffer);
+    colors = bytes(run.colors);
+    seen = new Uint8Array(height * width);
+    begun = false;
+  };
+
+  // Where the filter lies.
+  const inside = (value, many) => Math.min(Math.max(value, 0), many - 1);
+  const tell = (values) => { // nothing is asked of the kernel
+    for (const [trait, value] of Object.entries(values)) model.set(trait, value);
+    model.save_changes();
+  };
+  const go = (row, column) => tell({ row: inside(row, height), column: inside(column, width) });
+  const guessed = () => tell({ answer: [model.get("row"), model.get("column")] });
+  const stop = () => { clearInterval(timer); timer = undefined; show(); };
+  const next = () => {
+    const place = model.get("row") * width + model.get("column") + 1;
+    if (place < height * width) return go(Math.floor(place / width), place % width);
+    tell({ filled: true });
+    stop();
+  };
+  const play = () => {
+    if (timer) return stop();
+    if (model.get("filled") || !begun) { seen.fill(0); tell({ filled: false, row: 0, column: 0 }); }
+    begun = true;
+    if (!still()) { timer = setInterval(next, SHORT); return show(); }
+    // No motion: a whole row at each press.
+    const row = model.get("row");
+    seen.fill(1, row * width, (row + 1) * width);
+    if (row + 1 < height) go(row + 1, 0);
+    else tell({ filled: true });
+    show();
+  };
+  cleanups.get(model)?.push(() => clearInterval(timer));
+
+  // The digit under the filter, and the map.
+  const outline = h("div", { class: "sf-outline", "aria-hidden": "true" });
+  const spot = () => h("div", { class: "sf-mark", "aria-hidden": "true" }, "?");
+  const marks = [spot(), spot()];
+  const cell = h("div", { class: "sf-cell", "aria-hidden": "true" });
+  const put_at = (element, row, column, size) => Object.assign(element.style, {
+    left: `${(100 * column) / width}%`, top: `${(100 * row) / height}%`, width: `${(100 * size) / width}%`, height: `${(100 * size) / height}%`,
+  });
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  const onkeydown = (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const step = steps[event.key];
+    if (!step && !(asking() && event.key === "Enter")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (timer) stop();
+    if (step) go(model.get("row") + step[0], model.get("column") + step[1]);
+    else guessed();
+  };
+  const follow = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    go(Math.floor(((event.clientY - box.top) / box.height) * height), Math.floor(((event.clientX - box.left) / box.width) * width));
+  };
+  const pad = (label, ...children) => h("div", {
+    class: "sf-pad ph-pad", tabindex: "0", role: "group", "aria-label": label, ...ownKeys, onkeydown,
+    onpointerdown: (event) => {
+      if (event.button !== 0) return;
+      if (timer) stop();
+      event.currentTarget.setPointerCapture(event.pointerId);
+      follow(event);
+    },
+    onpointermove: (event) => { if (event.currentTarget.hasPointerCapture(event.pointerId)) follow(event); },
+    onpointerup: () => { if (asking()) guessed(); },
+  }, ...children);
+  const canvas = h("canvas", { width, height, class: "sf-canvas", role: "img" });
+  const digit = pad("The digit. Arrow keys move the filter. When you are asked for a guess, Enter places it.",
+    h("img", { src, alt: "The digit that goes in", draggable: "false" }), outline, marks[0]);
+  const map = pad("The map. Arrow keys move the filter.", canvas, cell, marks[1]);
+  const paint = () => {
+    const context = canvas.getContext("2d");
+    const image = context.createImageData(width, height);
+    const all = model.get("filled");
+    let many = 0;
+    for (let place = 0; place < height * width; place += 1) {
+      if (!all && !seen[place]) continue;
+      many += 1;
+      image.data.set(colors.subarray(3 * place, 3 * place + 3), 4 * place);
+      image.data[4 * place + 3] = 255;
+    }
+    context.putImageData(image, 0, 0);
+    canvas.setAttribute("aria-label", `The map of channel ${run.channel}: ${many} of ${height * width} values are there.`);
+  };
+
+  // The filters to choose from.
+  const tiles = model.get("_filters").map(({ src: small, label }, channel) => h("button", {
+    type: "button", role: "radio", class: "sf-tile", "aria-label": label, onclick: () => pick(channel), ...ownKeys,
+  }, h("img", { src: small, alt: "", draggable: "false" }), String(channel)));
+  const pick = (channel) => { if (timer) stop(); if (channel !== model.get("channel")) put(model, { channel }); };
+  const filters = h("div", {
+    class: "sf-tiles", role: "radiogroup", "aria-label": "Filter",
+    onkeydown: (event) => {
+      const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+      if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const channel = model.get("channel") + step;
+      if (channel < 0 || channel >= tiles.length) return;
+      pick(channel);
+      tiles[channel].focus();
+    },
+  }, ...tiles);
+
+  const said = h("p", { class: "dg-sentence", role: "status" });
+  const sentence_now = (place) => {
+    const [row, column] = [Math.floor(place / width), place % width];
+    const guess = model.get("answer");
+    if (asking()) return "Where will the map have its highest value? Click there on the digit, before anything is computed.";
+    if (model.get("filled") && guess.length) {
+      return `The highest value is ${two(run.values[run.best[0] * width + run.best[1]])}, at row ${run.best[0]}, column ${run.best[1]}. ` +
+        `Where you clicked, it is ${two(run.values[guess[0] * width + guess[1]])}.`;
+    }
+    return `The ${side * side} products add up to ${two(run.totals[place])}. With the bias, ${two(run.bias)}, that is ` +
+      `${two(run.values[place])}: row ${row}, column ${column} of the map.`;
+  };
+  const under = square("patch of the digit", side, "patch");
+  const weights = square("filter", side, "filter");
+  const product = square("products", side, "product");
+  const sum = h("p", { class: "sf-sum" });
+  const playing = h("button", { type: "button", onclick: play });
+  const fill = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true }); } }, "Fill the map");
+  const best = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true, row: run.best[0], column: run.best[1] }); } }, "To the highest");
+  const skip = h("button", { type: "button", onclick: () => tell({ asks: false }) }, "Skip the question");
+
+  function show() {
+    load();
+    const [row, column, guess] = [model.get("row"), model.get("column"), model.get("answer")];
+    const place = row * width + column;
+    const hidden = asking();
+    if (!hidden) seen[place] = 1;
+    paint();
+    put_at(outline, row - reach, column - reach, side);
+    put_at(cell, row, column, 1);
+    cell.hidden = hidden;
+    marks.forEach((mark) => { mark.hidden = !guess.length; if (guess.length) put_at(mark, guess[0], guess[1], 1); });
+    const patch = [];
+    for (let down = -reach; down <= reach; down += 1) {
+      for (let across = -reach; across <= reach; across += 1) {
+        const [y, x] = [row + down, column + across];
+        patch.push(y < 0 || x < 0 || y >= height || x >= width ? 0 : ink[y * width + x]);
+      }
+    }
+    const here = hidden ? undefined : Array.from(products.subarray(place * side * side, (place + 1) * side * side), (value) => value / 100);
+    under.show(patch, 1);
+    weights.show(run.filter, run.strongest);
+    product.show(here, run.most);
+    sum.replaceChildren(...(hidden ? ["sum + bias = ?"] : [`sum ${two(run.totals[place])}, bias ${two(run.bias)}`, h("strong", {}, `value ${two(run.values[place])}`)]));
+    said.setAttribute("aria-live", timer ? "off" : "polite");
+    said.textContent = sentence_now(place);
+    playing.textContent = timer ? "Pause" : still() ? "Next row" : "Play";
+    for (const button of [playing, fill, best]) button.disabled = hidden;
+    skip.hidden = !hidden;
+    tiles.forEach((tile, channel) => {
+      tile.setAttribute("aria-checked", String(channel === model.get("channel")));
+      tile.tabIndex = channel === model.get("channel") ? 0 : -1;
+    });
+  }
+  show();
+  listen(model, digit, "row column answer asks filled channel _run", show);
+  stage(model, el, "The sliding filter", said, filters,
+    h("div", { class: "sf-columns" },
+      h("figure", {}, h("figcaption", {}, "the digit"), digit),
+      h("div", { class: "sf-work" }, under.table, h("span", { class: "sf-sign", "aria-hidden": "true" }, "×"), weights.table,
+        h("span", { class: "sf-sign", "aria-hidden": "true" }, "="), product.table, sum),
+      h("figure", {}, h("figcaption", {}, "the map"), map)),
+    h("div", { class: "hs-row" }, playing, fill, best, skip, h("span", { class: "sf-how" }, "Drag the filter, or use the arrow keys. Red is above 0, blue below.")));
+}
+
+export default widget(draw);
