@@ -114,7 +114,10 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     OrderPlayer: Recipe(("index",), {_ALL: lambda player: iter(())}, free=True),
     OrderQuiz: Recipe(("answer", "revealed"), {_ALL: _every_beginning}, free=True),
     GradInputExplorer: Recipe(
-        ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
+        ("layer", "input_shape", "bias", "inplace", "requires_grad"),
+        {_ALL: _every_switch},
+        quiet=("answers",),
+        unseen=("png",),
     ),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
     # These two have all runs with them, and their scripts ask for nothing.
