@@ -153,7 +153,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(verdict).to_be_hidden()
     expect(table).to_be_hidden()
     expect(graph.locator(".gi-tag")).to_have_count(0)
-    assert "differ" not in widget.inner_text()
+    assert "They differ" not in widget.inner_text()
     same.click()
     expect(verdict).to_contain_text("No. They differ. The legacy hook is on AddmmBackward0")
     expect(score).to_have_text("0 of 1 right")

@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from hookscope_course.digits.occlusion import occlusion_map
     from hookscope_course.digits.sent import SentReceived
     from hookscope_course.digits.silence import SilenceChannel
+    from hookscope_course.digits.sizes import gradient_sizes
     from hookscope_course.digits.square import FoolingSquare
 
 _FILES = {
     "FoolingSquare": "square",
     "SentReceived": "sent",
     "SilenceChannel": "silence",
+    "gradient_sizes": "sizes",
     "occlusion_map": "occlusion",
 }
-__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "occlusion_map"]
+__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "gradient_sizes", "occlusion_map"]
 
 
 def __getattr__(name: str) -> Any:
