@@ -174,6 +174,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(verdict).to_be_hidden()
     assert legacy() != before
     page.keyboard.press("ArrowDown")
+    expect(graph).to_contain_text("(2, 3, 4)")
     different.focus()
     page.keyboard.press("Enter")
     expect(verdict).to_contain_text("Right. They differ.")
@@ -184,12 +185,14 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     lab.told("print(explorer.input_shape, explorer.bias)", "(2, 3, 4) False")
     layer = widget.get_by_label("Layer", exact=True)
     layer.select_option("ReLU")
+    expect(graph).to_contain_text("Relu")
     same.click()
     expect(verdict).to_contain_text("Right. Both hooks get the same here")
     expect(shape).to_have_value("3,4")
     expect(widget.get_by_label("bias", exact=True)).to_be_hidden()
     expect(widget.get_by_label("input requires grad")).to_be_disabled()
     widget.get_by_label("inplace", exact=True).check()
+    expect(verdict).to_be_hidden()
     raises.click()
     expect(verdict).to_contain_text("Right. With the full hook, the module raises an error")
     expect(table).to_contain_text("is being modified inplace")
@@ -197,6 +200,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     widget.get_by_label("inplace", exact=True).uncheck()
     expect(verdict).to_contain_text("Right. Both hooks get the same here")  # answered before
     layer.select_option("Embedding")
+    expect(verdict).to_be_hidden()
     different.click()
     expect(first).to_have_text(["(7, 3): weight.grad", "None"])
     expect(widget.get_by_label("input requires grad")).not_to_be_checked()
@@ -211,6 +215,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     lab.screenshot("grad-input-attention", widget)
     lab.kernel("explorer.layer = 'Conv2d'; explorer.bias = False; explorer.input_shape = (5, 3, 6, 6)")
     expect(shape).to_have_value("5,3,6,6")
+    expect(graph).to_contain_text("(5, 3, 6, 6)")
     different.click()
     expect(verdict).to_contain_text("(5, 3, 6, 6)")
 
@@ -221,6 +226,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(own.locator("caption")).to_have_text(f"What each hook on {HOSTILE} gets")
     assert page.locator('.hookscope img[src="x"]').count() == 0
     own.get_by_label("Layer", exact=True).select_option("Linear")
+    expect(own.locator(".gi-verdict")).to_be_hidden()
     own.get_by_role("button", name="different", exact=True).click()
     expect(own.locator("caption")).to_have_text("What each hook on Linear gets")
 
@@ -233,6 +239,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(verdict).to_be_hidden()
     widget.scroll_into_view_if_needed()
     widget.get_by_label("bias", exact=True).uncheck()
+    expect(say).to_contain_text("jumps from AddmmBackward0 to MmBackward0")
     different.click()
     expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
     lab.told("print(explorer.bias)", "False")

@@ -15,7 +15,7 @@ __all__ = ["draw_still", "place_graph"]
 
 Layout = dict[str, Any]
 _FOLDED, _SHOWN = 8, 6  # with more nodes than the first, leaves are folded, and at most as many as the second are drawn
-_WIDEST = 1000  # pixels; a longer graph is always drawn downward
+_WIDEST = 1100  # pixels; a longer graph is always drawn downward
 _LETTER, _FONT, _LINE, _RADIUS = 7.2, 13, 17, 13  # pixels
 _GAP = {"wide": (62, 22), "narrow": (12, 54)}  # pixels between boxes, across and down
 _MARGIN = 20  # pixels from the frame to a box
@@ -164,7 +164,7 @@ def _lay_out(
     wide: bool,
 ) -> Layout:
     across, down = _GAP["wide" if wide else "narrow"]
-    width = max(76.0, max(len(line) for _, lines in blocks.values() for line in lines) * _LETTER + 14)
+    width = max(76.0, max(len(line) for _, lines in blocks.values() for line in lines) * _LETTER + 26)
     height = max(len(lines) for _, lines in blocks.values()) * _LINE + 12
     stops = [*spots.values(), *(stop for way in ways.values() for stop in way)]
     columns, deepest = [column for column, _ in stops], max(layer for _, layer in stops)
