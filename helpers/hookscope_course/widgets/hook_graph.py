@@ -15,9 +15,9 @@ __all__ = ["draw_still", "place_graph"]
 
 Layout = dict[str, Any]
 _FOLDED, _SHOWN = 8, 6  # with more nodes than the first, leaves are folded, and at most as many as the second are drawn
-_WIDEST = 1100  # pixels; a longer graph is always drawn downward
-_LETTER, _FONT, _LINE, _RADIUS = 7.2, 13, 17, 13  # pixels
-_GAP = {"wide": (62, 22), "narrow": (12, 54)}  # pixels between boxes, across and down
+_WIDEST = 1350  # pixels; a longer graph is always drawn downward
+_LETTER, _FONT, _LINE, _RADIUS = 7.7, 13, 17, 13  # pixels
+_GAP = {"wide": (72, 22), "narrow": (12, 54)}  # pixels between boxes, across and down
 _MARGIN = 20  # pixels from the frame to a box
 _LONGEST = 22  # letters in a line of a box
 _INK, _SOFT, _LINES, _FRAME = "#1d2733", "#4f5b68", "#7a8694", "#f4f6f8"
@@ -51,7 +51,9 @@ def place_graph(graph: Graph | None, at: Mapping[str, int], arguments: Sequence[
     inner = [key for key in order[1:] if key not in outside]
     forced: dict[tuple[int, int], tuple[int, ...]] = {}
     if inner:
-        plain = {ends: () for ends in linked if order[ends[1]] not in outside and order[ends[0]] not in outside}
+        plain: drawing.Arrows = {
+            ends: () for ends in linked if order[ends[1]] not in outside and order[ends[0]] not in outside
+        }
         depths, _ = drawing.place_boxes([box for box in boxes if order[box.id] not in outside], plain)
         deepest = max(depths, key=lambda number: depths[number][1])
         forced = {(deepest, ids[key]): () for key in order if key in outside}
@@ -114,6 +116,7 @@ def _choose_boxes(
                 details = [text.partition(") ")[0] + (")" if ") " in text else "") for text in box.details]
                 if box.leaf and box.labels:
                     details = [text.removeprefix(box.labels[0]).strip() for text in details]
+                details = [_count(text) for text in details]
                 lines = [drawing.escape(_cut(text)) for text in (title, *details[:2]) if text]
                 blocks[key(number)] = ("leaf" if box.leaf else "node", lines)
         if left:
@@ -149,6 +152,12 @@ def _short(name: str) -> str:
     return name.rpartition("Backward")[0] or name
 
 
+def _count(text: str) -> str:
+    """Return how many parameters a folded box has, instead of many names."""
+    names = text.removeprefix("with ").split(", ")
+    return f"{len(names)} parameters" if text.startswith("with ") and len(names) > 1 else text
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
@@ -164,7 +173,7 @@ def _lay_out(
     wide: bool,
 ) -> Layout:
     across, down = _GAP["wide" if wide else "narrow"]
-    width = max(76.0, max(len(line) for _, lines in blocks.values() for line in lines) * _LETTER + 26)
+    width = max(76.0, max(len(line) for _, lines in blocks.values() for line in lines) * _LETTER + 24)
     height = max(len(lines) for _, lines in blocks.values()) * _LINE + 12
     stops = [*spots.values(), *(stop for way in ways.values() for stop in way)]
     columns, deepest = [column for column, _ in stops], max(layer for _, layer in stops)
@@ -224,7 +233,14 @@ def _lay_out(
         tags.append({"at": _round([[edge, at] if wide else [at, edge]])[0], "text": outside[key]})
     low, high = min([*gates, middle]), max([*gates, middle])
     root = next((target for source, target in arrows if source[0] == "output"), None)
-    sitting = sits and root is not None
+    peg = [edge, middle] if wide else [middle, edge]
+    seat = None
+    if sits and root is not None:
+        seat = beside(center(*spots[root]))
+        for arrow in drawn:  # a text must not lie under the full hook
+            if arrow["entry"] and abs(arrow["tag"][0] - peg[0]) + abs(arrow["tag"][1] - peg[1]) < 2 * _RADIUS:
+                right, down = (0, _RADIUS + 12) if wide else (-_RADIUS - 14, 0)
+                arrow["tag"] = _round([[seat[0] + right, seat[1] + down]])[0]
     bar = [[edge, low], [edge, high]] if wide else [[low, edge], [high, edge]]
     return {
         "size": [round(each) for each in size],
@@ -237,8 +253,8 @@ def _lay_out(
             for key, (kind, lines) in blocks.items()
         ],
         "arrows": drawn,
-        "legacy": _round([beside(center(*spots[root]))])[0] if sitting else None,
-        "full": _round([[edge, middle] if wide else [middle, edge]])[0],
+        "legacy": _round([seat])[0] if seat else None,
+        "full": _round([peg])[0],
         "bar": _round(bar),
         "tags": tags,
         "radius": _RADIUS,
@@ -281,7 +297,7 @@ def draw_still(layout: Layout, title: str) -> bytes:
     rectangle(*layout["frame"], facecolor=_FRAME, edgecolor=_LINES, linewidth=1.2, zorder=0)
     middle: dict[str, Any] = {"ha": "center", "va": "center", "color": _INK}
     side = {"ha": "center" if layout["anchor"] == "middle" else "right"}
-    axes.text(*layout["title"], _plain(title), fontsize=points, weight="bold", **middle | side)
+    axes.text(layout["title"][0], layout["title"][1], _plain(title), fontsize=points, weight="bold", **middle | side)
     for arrow in layout["arrows"]:
         *before, last = arrow["points"]
         axes.plot(*zip(*arrow["points"], strict=True), color=_ORANGE, linewidth=1.8, zorder=1)
