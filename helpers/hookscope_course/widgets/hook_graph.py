@@ -215,7 +215,8 @@ def _lay_out(
         frame[3] = stop[1] + height / 2 + down / 2 - frame[1]
         size = [frame[0] + frame[2] + 4, top + (deepest + 1) * (height + down) - down + 4]
         edge, title = frame[1] + frame[3], [frame[0] + frame[2] - 8, frame[1] + 17]
-    drawn, crossings, tags = [], [], []
+    drawn: list[dict[str, Any]] = []
+    crossings, tags = [], []
     for (source, target), entry in arrows.items():
         points = [side(center(*spots[source]), 1)]
         for spot in ways[source, target]:
@@ -239,8 +240,8 @@ def _lay_out(
         seat = beside(center(*spots[root]))
         for arrow in drawn:  # a text must not lie under the full hook
             if arrow["entry"] and abs(arrow["tag"][0] - peg[0]) + abs(arrow["tag"][1] - peg[1]) < 2 * _RADIUS:
-                right, down = (0, _RADIUS + 12) if wide else (-_RADIUS - 14, 0)
-                arrow["tag"] = _round([[seat[0] + right, seat[1] + down]])[0]
+                dx, dy = (0, _RADIUS + 12) if wide else (-_RADIUS - 14, 0)
+                arrow["tag"] = _round([[seat[0] + dx, seat[1] + dy]])[0]
     bar = [[edge, low], [edge, high]] if wide else [[low, edge], [high, edge]]
     return {
         "size": [round(each) for each in size],
