@@ -267,7 +267,7 @@ def _trace_graph(
             return None, names, {}
         kept = {name: value for name, value in named.items() if name in before and value.grad_fn is before[name]}
         found = graph(output, names=kept, model=module)
-        nodes = {0: output.grad_fn or torch.autograd.graph.get_gradient_edge(output).node}
+        nodes: dict[int, Any] = {0: output.grad_fn or torch.autograd.graph.get_gradient_edge(output).node}
         for edge in found.edges:  # each node comes after one that leads to it
             nodes.setdefault(edge.target, nodes[edge.source].next_functions[edge.index][0])
         at = {}
