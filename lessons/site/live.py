@@ -131,7 +131,10 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     OrderPlayer: Recipe(("index",), {_ALL: lambda player: iter(())}, free=True),
     OrderQuiz: Recipe(("answer", "revealed"), {_ALL: _every_beginning}, free=True),
     GradInputExplorer: Recipe(
-        ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
+        ("layer", "input_shape", "bias", "inplace", "requires_grad"),
+        {_ALL: _every_switch},
+        quiet=("answers",),
+        unseen=("png",),
     ),
     GradientPlayground: Recipe(
         ("task", "runs"),

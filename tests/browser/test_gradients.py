@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -201,51 +202,98 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     lab.scratch("grad_input", EXPLORE, OWN)
     page = lab.page
     widget, own = page.locator(".hookscope").first, page.locator(".hookscope").nth(1)
-    table, verdict = widget.locator(".gi-compare"), widget.locator(".gi-verdict")
+    table, verdict, say = widget.locator(".gi-compare"), widget.locator(".gi-verdict"), widget.locator(".sc-say")
     first = table.locator("tbody tr", has_text="grad_input[0]").locator("td")
-    expect(verdict).to_contain_text("They differ. The legacy hook is on AddmmBackward0")
-    expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
-    graph = widget.locator("svg.hs-boxes")
-    expect(graph).to_contain_text("the legacy hook is here")
-    lab.look(widget, "grad-input")
+    graph, score = widget.locator("svg.sc-scene"), widget.locator(".gi-score")
+    same = widget.get_by_role("button", name="the same", exact=True)
+    different = widget.get_by_role("button", name="different", exact=True)
+    raises = widget.get_by_role("button", name="the full one raises an error", exact=True)
 
-    # By mouse and by keyboard.
-    widget.get_by_label("bias", exact=True).uncheck()
-    expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
+    def legacy() -> list[float]:
+        place = "peg => [peg.style.transform].flatMap(text => text.match(/-?[\\d.]+/g).map(Number))"
+        return list(graph.locator(".gi-peg.gi-legacy").evaluate(place))
+
+    # Both hooks are in the graph; what they get is told after an answer only.
+    expect(say).to_have_text("The legacy hook is on AddmmBackward0. The full hook is at the edge of the module.")
+    expect(graph.locator(".gi-peg")).to_have_count(2)
+    expect(verdict).to_be_hidden()
+    expect(table).to_be_hidden()
+    expect(graph.locator(".gi-tag")).to_have_count(0)
+    assert "They differ" not in widget.inner_text()
+    same.click()
+    expect(verdict).to_contain_text("No. They differ. The legacy hook is on AddmmBackward0")
+    expect(score).to_have_text("0 of 1 right")
+    expect(graph.locator(".gi-tag.gi-legacy")).to_have_text(["[0]", "[1]", "[2]"])
+    expect(graph.locator(".gi-tag.gi-full")).to_have_text(["[0]"])
+    widget.locator(".gi-more summary").click()
+    expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
+    different.click(force=True)
+    expect(score).to_have_text("0 of 1 right")
+    lab.look(widget, "grad-input")
+    before = legacy()
+
+    # By mouse and by keyboard. The legacy hook jumps; nothing is told of the new graph.
     shape = widget.get_by_label("Input shape")
     shape.focus()
     page.keyboard.press("ArrowDown")
+    expect(say).to_contain_text(re.compile("The legacy hook jumps from AddmmBackward0 to (Unsafe)?ViewBackward0"))
+    expect(verdict).to_be_hidden()
+    assert legacy() != before
     page.keyboard.press("ArrowDown")
+    expect(graph).to_contain_text("(2, 3, 4)")
+    different.focus()
+    page.keyboard.press("Enter")
+    expect(verdict).to_contain_text("Right. They differ.")
     expect(verdict).to_contain_text("(6, 5)")
+    expect(score).to_have_text("1 of 2 right")
+    widget.get_by_label("bias", exact=True).uncheck()
+    expect(verdict).to_be_hidden()
     lab.told("print(explorer.input_shape, explorer.bias)", "(2, 3, 4) False")
     layer = widget.get_by_label("Layer", exact=True)
     layer.select_option("ReLU")
-    expect(verdict).to_contain_text("Both hooks get the same here")
+    expect(graph).to_contain_text("Relu")
+    same.click()
+    expect(verdict).to_contain_text("Right. Both hooks get the same here")
     expect(shape).to_have_value("3,4")
     expect(widget.get_by_label("bias", exact=True)).to_be_hidden()
     expect(widget.get_by_label("input requires grad")).to_be_disabled()
     widget.get_by_label("inplace", exact=True).check()
-    expect(verdict).to_contain_text("With the full hook, the module raises an error")
+    expect(verdict).to_be_hidden()
+    raises.click()
+    expect(verdict).to_contain_text("Right. With the full hook, the module raises an error")
     expect(table).to_contain_text("is being modified inplace")
     lab.screenshot("grad-input-inplace", widget)
+    widget.get_by_label("inplace", exact=True).uncheck()
+    expect(verdict).to_contain_text("Right. Both hooks get the same here")  # answered before
     layer.select_option("Embedding")
+    expect(verdict).to_be_hidden()
+    different.click()
     expect(first).to_have_text(["(7, 3): weight.grad", "None"])
     expect(widget.get_by_label("input requires grad")).not_to_be_checked()
+    layer.select_option("Identity")
+    expect(widget.locator(".gi-legend")).to_contain_text("there is no node for it")
+    expect(graph.locator(".gi-peg")).to_have_count(1)
     layer.select_option("LSTM")
-    expect(graph).to_contain_text("TransposeBackward0")
+    expect(graph).to_contain_text("Transpose")
     lab.screenshot("grad-input-lstm", widget)
     layer.select_option("MultiheadAttention")
     expect(graph).to_contain_text("more nodes")
     lab.screenshot("grad-input-attention", widget)
     lab.kernel("explorer.layer = 'Conv2d'; explorer.bias = False; explorer.input_shape = (5, 3, 6, 6)")
     expect(shape).to_have_value("5,3,6,6")
+    expect(graph).to_contain_text("(5, 3, 6, 6)")
+    different.click()
     expect(verdict).to_contain_text("(5, 3, 6, 6)")
 
     # Your own module: its name is text.
     own.scroll_into_view_if_needed()
+    own.get_by_role("button", name="different", exact=True).click()
+    own.locator(".gi-more summary").click()
     expect(own.locator("caption")).to_have_text(f"What each hook on {HOSTILE} gets")
     assert page.locator('.hookscope img[src="x"]').count() == 0
     own.get_by_label("Layer", exact=True).select_option("Linear")
+    expect(own.locator(".gi-verdict")).to_be_hidden()
+    own.get_by_role("button", name="different", exact=True).click()
     expect(own.locator("caption")).to_have_text("What each hook on Linear gets")
 
     # The kernel is restarted: the cells make both anew, and they work.
@@ -254,9 +302,11 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     lab.show_all()
     expect(page.locator(".hookscope")).to_have_count(2)
     expect(widget.locator(".hs-problem")).to_be_hidden()
-    expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
+    expect(verdict).to_be_hidden()
     widget.scroll_into_view_if_needed()
     widget.get_by_label("bias", exact=True).uncheck()
+    expect(say).to_contain_text("jumps from AddmmBackward0 to MmBackward0")
+    different.click()
     expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
     lab.told("print(explorer.bias)", "False")
 

@@ -130,7 +130,7 @@ def test_layer_picker(slow: Lab) -> None:
 
 
 def test_grad_input_explorer(slow: Lab) -> None:
-    stage = slow.stage("What backward hooks get")
+    stage = slow.stage("The graph with both hooks in it")
     layer, shape, bias = (stage.get_by_label(name, exact=True) for name in ("Layer", "Input shape", "bias"))
     for _ in range(ROUNDS):
         layer.select_option("Conv2d")
@@ -148,7 +148,8 @@ def test_grad_input_explorer(slow: Lab) -> None:
         expect(shape).to_have_value("2,3,4", timeout=1)
         said = "print(explorer.layer, explorer.bias, explorer.input_shape)"
         assert slow.kernel(said) == f"Linear {not was} (2, 3, 4)"
-        expect(stage.locator(".gi-verdict")).to_contain_text("(6, 5)", timeout=1)
+        stage.get_by_role("button", name="different", exact=True).click()
+        expect(stage.locator(".gi-verdict")).to_contain_text("(6, 5)", timeout=1000)
 
 
 def test_order_player(slow: Lab) -> None:

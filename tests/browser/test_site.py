@@ -168,6 +168,8 @@ def test_every_recorded_widget_is_drawn_and_answers(page: Page) -> None:
     assert slider.inner_text() != before
     explorer = page.locator("[data-live=grad_input]")
     explorer.get_by_label("layer", exact=False).first.select_option("ReLU")
+    explorer.get_by_text("The legacy hook jumps from AddmmBackward0 to ReluBackward0.").first.wait_for()
+    explorer.get_by_role("button", name="the same").click()
     explorer.get_by_text("Both hooks get the same here").first.wait_for()
     quiz = page.locator("[data-live=order_quiz]")
     quiz.get_by_role("button", name="Reveal").click() if quiz.get_by_role("button", name="Reveal").count() else None

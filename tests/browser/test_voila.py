@@ -101,12 +101,18 @@ def test_gradient_playground(page: Page) -> None:
 def test_grad_input_explorer(page: Page) -> None:
     explorer = widget(page, 3)
     first = explorer.locator(".gi-compare tbody tr", has_text="grad_input[0]").locator("td")
+    different = explorer.get_by_role("button", name="different", exact=True)
+    different.click()
     expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
     explorer.get_by_label("bias", exact=True).click()
+    expect(explorer.locator(".gi-verdict")).to_be_hidden()
+    different.click()
     expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
     explorer.get_by_label("Input shape").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
+    expect(explorer.locator("svg.sc-scene")).to_contain_text("(2, 3, 4)")
+    different.click()
     expect(explorer.locator(".gi-verdict")).to_contain_text("(6, 5)")
 
 

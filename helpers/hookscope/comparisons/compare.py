@@ -84,10 +84,12 @@ class BackwardComparison(Result):
         for name, gradients in (("grad_input", view.grad_input), ("grad_output", view.grad_output)):
             if gradients == ():
                 cells[name] = "()"
+            meanings = self._meanings[view.kind]
             for index, gradient in enumerate(gradients or ()):
-                meaning = self._meanings[view.kind][index] if name == "grad_input" else ""
+                meaning = meanings[index] if name == "grad_input" else ""
                 shape = "None" if gradient is None else str(tuple(gradient.shape))
-                cells[f"{name}[{index}]"] = f"{shape}: {meaning}" if meaning else shape
+                same = "same values as " if name == "grad_input" and index in _repeated_meanings(view, meanings) else ""
+                cells[f"{name}[{index}]"] = f"{shape}: {same}{meaning}" if meaning else shape
         shown = [textwrap.shorten(text, 64, placeholder=" …") for text in view.warnings]
         if shown:
             cells["warning"] = "; ".join(shown)
@@ -166,6 +168,17 @@ def _meaning(entry: Tensor | None, grad_output: Gradients, gradients: Mapping[st
     return ""
 
 
+def _repeated_meanings(view: HookView, meanings: Sequence[str]) -> list[int]:
+    """List the entries of a legacy hook that are equal to the same gradient: at most one of them is that gradient."""
+    if view.kind != "legacy":
+        return []
+    return [
+        index
+        for index, meaning in enumerate(meanings)
+        if ".grad" in meaning and " = " not in meaning and meanings.count(meaning) > 1
+    ]
+
+
 def _explain_legacy(view: HookView, meanings: list[str], run: Run) -> str:
     where = f"The legacy hook sits on {view.node}, the node of the {_first(run)}"
     if view.error:
@@ -229,10 +242,12 @@ def _repeated(view: HookView) -> str:
 
 def _in_words(view: HookView, meanings: list[str], otherwise: str, whose: Sequence[str] = ()) -> str:
     words = []
+    repeated = _repeated_meanings(view, meanings)
     for index, (entry, meaning) in enumerate(zip(view.grad_input or (), meanings, strict=True)):
         about = f" for {whose[index]}" if whose and (entry is None or meaning == "all zeros") else ""
         shape = "" if entry is None else f" {tuple(entry.shape)}"
-        words.append(f"grad_input[{index}] is {'None' if entry is None else meaning or otherwise + ',' + shape}{about}")
+        what = "None" if entry is None else meaning or otherwise + "," + shape
+        words.append(f"grad_input[{index}] {'has the same values as' if index in repeated else 'is'} {what}{about}")
     return _join(words) if words else "nothing"
 
 

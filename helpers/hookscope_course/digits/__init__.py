@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hookscope_course.digits.occlusion import occlusion_map
     from hookscope_course.digits.sent import SentReceived
     from hookscope_course.digits.silence import SilenceChannel
+    from hookscope_course.digits.sizes import gradient_sizes
     from hookscope_course.digits.sliding import SlidingFilter
     from hookscope_course.digits.square import FoolingSquare
 
@@ -18,9 +19,10 @@ _FILES = {
     "SentReceived": "sent",
     "SilenceChannel": "silence",
     "SlidingFilter": "sliding",
+    "gradient_sizes": "sizes",
     "occlusion_map": "occlusion",
 }
-__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "SlidingFilter", "occlusion_map"]
+__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "SlidingFilter", "gradient_sizes", "occlusion_map"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
+import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +14,33 @@ from torch import nn
 
 from hookscope.comparisons import backward_run
 from hookscope.comparisons.compare import BackwardComparison, compare_backward_hooks
-from hookscope.graphs import drawing
 from hookscope.graphs.graph import Graph, graph
 from hookscope.pictures.picture import Rows
 from hookscope.preserve import preserve_rng_state
 from hookscope.widgets.base import HookWidget, assets
-from hookscope_course.widgets.boxes import Arrow, TextBox, lay_out, to_png
 from hookscope_course.widgets.example_layers import LAYERS, ExampleLayer
+from hookscope_course.widgets.hook_graph import draw_still, place_graph
 
 __all__ = ["GradInputExplorer"]
 
 FOLDER = Path(__file__).parent
 
-
-_FOLDED, _SHOWN = 8, 12  # with more nodes than the first, leaves are folded; the second is the limit of boxes
-_LETTERS = 26  # letters in a line of a box
-_CLONED = " The input is a clone, because torch does not allow an in-place operation on a leaf that requires grad."
+_CLONED = "The input is a clone, because torch does not allow an in-place operation on a leaf that requires grad."
 _CHOICES = ("layer", "bias", "inplace", "input_shape", "requires_grad")
 
 
 class GradInputExplorer(HookWidget):
     """Compare what `register_backward_hook` (legacy) and `register_full_backward_hook` get on a layer.
 
-    Each choice calls `hookscope.compare_backward_hooks`. The graph shows the autograd node of the legacy hook, and the
-    gradients that the full hook gets. If you choose another layer, the other choices are reset.
+    Each choice calls `hookscope.compare_backward_hooks`. The graph shows where each hook sits. The page tells what they
+    get when the learner has said whether it is the same. If you choose another layer, the other choices are reset.
 
     Args:
         module: your own module, instead of a layer by name. The widget runs copies of it.
         *inputs: positional arguments of your module.
         kwargs: keyword arguments of your module.
         **chosen: attributes to start with: `layer` (such as "Conv2d" or "x + y + z"), `bias`, `inplace`,
-            `input_shape` and `requires_grad`. `comparison` and `verdict` are the results.
+            `input_shape` and `requires_grad`. `comparison`, `outcome` and `verdict` are the results.
 
     Raises:
         ValueError: the layer or the option does not exist, or the layer refuses the input.
@@ -66,9 +61,10 @@ class GradInputExplorer(HookWidget):
     inplace = traitlets.Bool(False).tag(sync=True)
     input_shape = traitlets.Tuple((3, 4)).tag(sync=True)
     requires_grad = traitlets.Bool(True).tag(sync=True)
+    answers = traitlets.Dict().tag(sync=True)  # by the choices as JSON: what the learner said, and what is true
     shown = traitlets.Dict().tag(sync=True)  # everything that the page draws
 
-    _esm, _css = assets(FOLDER / "boxes", FOLDER / "grad_input")
+    _esm, _css = assets(FOLDER.parent / "scenes" / "scene", FOLDER / "grad_input")
 
     def __init__(
         self,
@@ -100,6 +96,11 @@ class GradInputExplorer(HookWidget):
         return self._compare().comparison
 
     @property
+    def outcome(self) -> str:
+        """Whether both hooks get the same: "same", "different", or "raises" if the full hook raises an error."""
+        return self._compare().outcome
+
+    @property
     def verdict(self) -> str:
         """The difference between both hooks, in a sentence or two."""
         return self._compare().verdict
@@ -109,9 +110,10 @@ class GradInputExplorer(HookWidget):
         return self.comparison.table().rows
 
     def summary(self) -> str:
-        """Describe the layer and the difference between the hooks."""
+        """Describe the layer and the places of the hooks, and the difference if the learner has answered."""
         shape = f" {self.input_shape}" if self.layer in LAYERS else ""
-        return f"GradInputExplorer {self.layer}{shape}: {self.verdict}\n{self.comparison.explanation}"
+        told = f" {self.verdict}\n{self.comparison.explanation}" if self.shown["key"] in self.answers else ""
+        return f"GradInputExplorer {self.layer}{shape}: {self._compare().where}{told}"
 
     @traitlets.validate("layer")
     def _check_layer(self, proposal: Any) -> str:
@@ -202,7 +204,8 @@ class GradInputExplorer(HookWidget):
         """Compare, and update the page."""
         with self.catch_errors():
             look, kind = self._compare(), LAYERS.get(self.layer)
-            self.alt, self.png = look.alt, to_png(look.drawing)
+            self.alt = look.alt
+            self.png = draw_still(look.drawing["wide"], type(look.module).__name__)
             self.shown = {
                 "layers": [*([self._own_name] if self._own_name else []), *LAYERS],
                 "own": kind is None,
@@ -211,10 +214,14 @@ class GradInputExplorer(HookWidget):
                 "fixed": _explain_fixed(kind, look.module),
                 "rows": _list_rows(look.comparison),
                 "title": type(look.module).__name__,
+                "key": json.dumps([self.layer, self.input_shape, self.bias, self.inplace, self.requires_grad]),
+                "where": look.where,
+                "node": look.comparison.legacy.node,
+                "outcome": look.outcome,
                 "verdict": look.verdict,
                 "explanation": look.comparison.explanation,
                 "drawing": look.drawing,
-                "aside": look.aside + _CLONED * bool(kind and self.inplace and self.requires_grad),
+                "aside": _CLONED * bool(kind and self.inplace and self.requires_grad),
             }
 
 
@@ -224,17 +231,21 @@ class _HookComparison:
     def __init__(self, module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.module = module
         self.comparison = compare_backward_hooks(module, *inputs, kwargs=kwargs)
-        self.graph, self.arguments = _trace_graph(module, tuple(inputs), dict(kwargs))
-        self.verdict = _write_verdict(self.comparison, self.graph, self.arguments)
-        self.drawing, self.aside = _draw(self.graph, self.arguments, self.comparison)
-        node = self.comparison.legacy.node
-        where = f"The legacy hook is on {node}" if node else "There is no node for the legacy hook"
+        self.graph, self.arguments, at = _trace_graph(module, tuple(inputs), dict(kwargs))
+        self.verdict = _write_verdict(self.comparison, self.graph, at)
+        self.outcome = _find_outcome(self.comparison)
+        node, name = self.comparison.legacy.node, type(module).__name__
+        self.drawing = place_graph(self.graph, at, self.arguments, bool(node))
+        legacy = f"The legacy hook is on {node}" if node else "There is no node for the legacy hook"
+        self.where = f"{legacy}. The full hook is at the edge of the module."
         size = f"Graph of {len(self.graph.nodes)} autograd nodes" if self.graph else "No graph"
-        self.alt = f"{size} behind the output of {type(module).__name__}. {where}. {self.verdict}"
+        self.alt = f"{size} behind the output of {name}. {self.where}"
 
 
-def _trace_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph | None, list[str]]:
-    """Run a copy without hooks; return the graph of the tensor that a legacy hook uses, and the argument names."""
+def _trace_graph(
+    module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Graph | None, list[str], dict[str, int]]:
+    """Run a copy without hooks; return the graph behind its first output, the argument names, and their nodes."""
     names = backward_run.argument_names(module, inputs)
     with (
         torch.inference_mode(False),
@@ -253,12 +264,37 @@ def _trace_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, A
         before = {name: value.grad_fn for name, value in named.items() if value.requires_grad}
         output = backward_run.first_tensor(module(*inputs, **kwargs), type(module).__name__)
         if output is None or not output.requires_grad:
-            return None, names
+            return None, names, {}
         kept = {name: value for name, value in named.items() if name in before and value.grad_fn is before[name]}
-        return graph(output, names=kept, model=module), names
+        found = graph(output, names=kept, model=module)
+        nodes: dict[int, Any] = {0: output.grad_fn or torch.autograd.graph.get_gradient_edge(output).node}
+        for edge in found.edges:  # each node comes after one that leads to it
+            nodes.setdefault(edge.target, nodes[edge.source].next_functions[edge.index][0])
+        at = {}
+        for name, first in before.items():
+            for number, node in nodes.items():
+                if name not in at and (node is first if first else getattr(node, "variable", None) is named[name]):
+                    at[name] = number
+        return found, names, at
 
 
-def _write_verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Sequence[str]) -> str:
+def _find_outcome(comparison: BackwardComparison) -> str:
+    """Return "same", "different" or "raises"."""
+    legacy, full = comparison.legacy, comparison.full
+    if full.error:
+        return "raises"
+    same = legacy.called == full.called and not legacy.error and _are_same(legacy.grad_input, full.grad_input)
+    return "same" if same else "different"
+
+
+def _are_same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    one, other = one or (), other or ()
+    return len(one) == len(other) and all(
+        a is b if a is None or b is None else backward_run.is_close(a, b) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _write_verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Mapping[str, int]) -> str:
     legacy, full = comparison.legacy, comparison.full
     if full.error and not legacy.error:
         why = (
@@ -283,11 +319,9 @@ def _write_verdict(comparison: BackwardComparison, behind: Graph | None, argumen
             f"Only the legacy hook is called; it is on {legacy.node}. The full hook is not, because torch finds no "
             "output tensor for it."
         )
-    nodes = [node for node in behind.nodes if not node.leaf and node.label not in arguments] if behind else []
+    nodes = [node for node in behind.nodes if not node.leaf and node.id not in arguments.values()] if behind else []
     one, other = legacy.grad_input or (), full.grad_input or ()
-    if len(one) == len(other) and all(
-        a is b if a is None or b is None else backward_run.is_close(a, b) for a, b in zip(one, other, strict=True)
-    ):
+    if _are_same(one, other):
         if len(nodes) == 1:
             what = "whose inputs are the arguments of the module"
             return f"Both hooks get the same here, because forward made only one node, {legacy.node}, {what}."
@@ -301,62 +335,6 @@ def _write_verdict(comparison: BackwardComparison, behind: Graph | None, argumen
 
 def _format_shapes(entries: Sequence[Any]) -> str:
     return ", ".join("None" if entry is None else str(tuple(entry.shape)) for entry in entries) or "none"
-
-
-def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardComparison) -> tuple[dict[str, Any], str]:
-    """Draw the graph with the place of each hook, and return a sentence about it."""
-    legacy, full = comparison.legacy, comparison.full
-    if graph is None:
-        text = "no graph: the first output does not require grad"
-        return lay_out({0: TextBox(((text, "quiet"),))}, {}, 0), ""
-    boxes = {node.id: drawing.make_box(node) for node in graph.nodes}
-    arrows: drawing.Arrows = {}
-    for edge in graph.edges:
-        arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
-    # Keep the arguments when leaves are folded.
-    at = {index: node.id for index, name in enumerate(arguments) for node in graph.nodes if node.label == name}
-    for place in at.values():
-        boxes[place] = replace(boxes[place], fixed=True)
-    if len(boxes) > _FOLDED:
-        boxes, arrows = drawing.fold_leaves(boxes, arrows, {node.id: node.inputs for node in graph.nodes})
-    near = [0]
-    for place in near:
-        near += [target for source, target in arrows if source == place and target not in near]
-    users = {source for source, _ in arrows}
-    ends = [place for place in near[_SHOWN:] if place in at.values() and place not in users]
-    kept = near[:_SHOWN] + ends
-    left = [place for place in near if place not in kept]
-    blocks = {}
-    for place in kept:
-        box = boxes[place]
-        lines = [(drawing.shorten_line(drawing.escape(box.title)), "title")]
-        for text in box.details:
-            lines += [(part, "quiet") for part in textwrap.wrap(drawing.escape(text), _LETTERS, max_lines=3)]
-        on = place == 0 and bool(legacy.node)
-        if on:
-            lines.append(("the legacy hook is here", "hook"))
-        indices = [index for index, where in at.items() if where == place]
-        if full.called:
-            lines += [(f"full hook: grad_input[{index}]", "grad") for index in indices]
-        blocks[place] = TextBox(tuple(lines), round=box.leaf, lit=on or bool(indices))
-    drawn = {
-        (source, target): Arrow(_format_entries(indices) if source == 0 and legacy.called else "")
-        for (source, target), indices in arrows.items()
-        if source in kept and target in kept
-    }
-    if left:
-        blocks[-1] = TextBox(((f"{len(left)} more nodes", "quiet"),))
-        drawn |= {(source, -1): Arrow() for source, target in arrows if source in kept and target in left}
-        drawn |= {(-1, target): Arrow() for source, target in arrows if source in left and target in ends}
-    missing = [name for index, name in enumerate(arguments[: len(full.grad_input or ())]) if index not in at]
-    none = f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this graph." if missing else ""
-    words = "The arrows show the flow of the gradients."
-    entries = " The legacy hook gets those that leave the top node as grad_input." if legacy.called else ""
-    return lay_out(blocks, drawn, 0), f"{words}{entries}{none}"
-
-
-def _format_entries(indices: Sequence[int]) -> str:
-    return ", ".join(f"grad_input[{index}]" for index in indices)
 
 
 def _list_rows(comparison: BackwardComparison) -> list[dict[str, str]]:

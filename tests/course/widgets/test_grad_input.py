@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import warnings
 
 import pytest
 import torch
@@ -19,8 +21,36 @@ def shapes(explorer: GradInputExplorer) -> tuple[object, object]:
     return both.legacy.shapes["grad_input"], both.full.shapes["grad_input"]
 
 
-def lines(explorer: GradInputExplorer) -> list[list[str]]:
-    return [[text for text, _ in box["lines"]] for box in explorer.shown["drawing"]["boxes"]]
+def blocks(explorer: GradInputExplorer, kind: str) -> list[list[str]]:
+    """The lines of the boxes of a kind."""
+    return [box["lines"] for box in explorer.shown["drawing"]["wide"]["boxes"] if box["kind"] == kind]
+
+
+def with_hooks(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> dict[str, object]:
+    """What both hooks get on copies of a module, with plain torch: an error, None for a silent hook, or grad_input."""
+    got: dict[str, object] = {}
+    for kind in ("register_backward_hook", "register_full_backward_hook"):
+        seen: list[object] = []
+        one = copy.deepcopy(module)
+        handle = getattr(one, kind)(lambda module, grad_input, grad_output, seen=seen: seen.append(grad_input))
+        try:
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.manual_seed(0)
+                args = [each.detach().clone().requires_grad_(each.requires_grad) for each in inputs]
+                output = one(
+                    *[each.clone() if each.requires_grad and getattr(one, "inplace", False) else each for each in args]
+                )
+                tensors = (
+                    output.values() if isinstance(output, dict) else output if isinstance(output, tuple) else [output]
+                )
+                flat = [each for value in tensors for each in (value if isinstance(value, tuple) else [value])]
+                sum(each.sum() for each in flat if isinstance(each, torch.Tensor) and each.requires_grad).backward()
+            got[kind] = seen[0] if seen else None
+        except RuntimeError as error:
+            got[kind] = str(error)
+        handle.remove()
+    return got
 
 
 @pytest.mark.parametrize(
@@ -59,15 +89,38 @@ def test_every_layer_shape_and_option(layer: str) -> None:
             setattr(explorer, option, not getattr(explorer, option))
         assert explorer.input_shape == shape
         legacy, full = explorer.comparison.legacy, explorer.comparison.full
-        # The picture: the legacy hook is drawn on its node, and each argument has its entry.
-        drawn = lines(explorer)
-        marked = [box[0] for box in drawn if "the legacy hook is here" in box]
-        assert marked == ([legacy.node] if legacy.node else [])
-        entries = [index for index, entry in enumerate(full.grad_input or ()) if entry is not None]
-        words = [line for box in drawn for line in box]
-        for index in entries:
-            if f"full hook: grad_input[{index}]" not in words:
-                assert f"{['x', 'y'][index]} is not in this graph" in explorer.shown["aside"]
+        # The picture: the legacy hook is drawn beside its node, and the full one on the edge of the frame.
+        for layout in explorer.shown["drawing"].values():
+            assert bool(layout["legacy"]) == bool(legacy.node)
+            width, height = layout["box"]
+            x, y, wide, high = layout["frame"]
+            if legacy.node:
+                near = [
+                    box["lines"][0]
+                    for box in layout["boxes"]
+                    if abs(box["at"][0] - layout["legacy"][0]) <= width / 2 + 10
+                    and abs(box["at"][1] - layout["legacy"][1]) <= height / 2 + 10
+                ]
+                assert near == [legacy.node.rpartition("Backward")[0]]
+            left_or_bottom = layout["full"][0] == x or layout["full"][1] == y + high
+            assert left_or_bottom
+            for box in layout["boxes"]:
+                inside = x < box["at"][0] < x + wide and y < box["at"][1] < y + high
+                assert inside == (box["kind"] in ("node", "leaf", "more"))
+                assert width / 2 <= box["at"][0] <= layout["size"][0] - width / 2
+                assert height / 2 <= box["at"][1] <= layout["size"][1] - height / 2
+            entries = [index for index, entry in enumerate(full.grad_input or ()) if entry is not None]
+            for index in entries:
+                missing = [box["lines"][0] for box in layout["boxes"] if box["kind"] == "missing"]
+                assert any(str(index) in tag["text"] for tag in layout["tags"]) or {"x": 0, "y": 1}[missing[0]] == index
+        outcome = (
+            "raises"
+            if full.error
+            else "same"
+            if explorer.verdict.startswith("Both hooks get the same")
+            else "different"
+        )
+        assert explorer.outcome == outcome
         # The sentence.
         same = explorer.verdict.startswith("Both hooks get the same")
         if legacy.called and full.called:
@@ -91,6 +144,7 @@ def test_verdicts() -> None:
     assert "is being modified inplace" in next(
         row["full hook"] for row in explorer.shown["rows"] if row["what"] == "error"
     )
+    assert blocks(explorer, "argument") == [["input", "(3, 4)"]]
     assert explorer.shown["aside"].endswith("on a leaf that requires grad.")
     explorer.layer = "Identity"
     assert explorer.verdict.startswith("Only the full hook is called.")
@@ -215,10 +269,55 @@ def test_your_own_module_that_cannot_be_compared_is_refused() -> None:
 def test_a_large_graph_is_cut_but_keeps_the_argument() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
     explorer = GradInputExplorer(model, torch.ones(2, 4, requires_grad=True))
-    drawn = lines(explorer)
-    assert len(drawn) <= 14
-    assert any("more nodes" in box[0] for box in drawn)
-    assert any("full hook: grad_input[0]" in box for box in drawn)
+    assert len(explorer.shown["drawing"]["wide"]["boxes"]) <= 10
+    ((more,),) = blocks(explorer, "more")
+    assert more.endswith("more nodes")
+    assert blocks(explorer, "argument") == [["input", "(2, 4)"]]
+    assert explorer.shown["drawing"]["wide"]["tags"][0]["text"] == "[0]"
+
+
+def test_nothing_is_told_before_the_learner_has_answered() -> None:
+    explorer = GradInputExplorer()
+    told = explorer.verdict[:12]
+    assert told not in explorer.alt
+    assert told not in repr(explorer)
+    explorer.answers = {explorer.shown["key"]: ["same", "different"]}
+    assert told in repr(explorer)
+    explorer.bias = False
+    assert "They differ" not in repr(explorer)
+
+
+@pytest.mark.parametrize("layer", [name for name in LAYERS if name not in ("MultiheadAttention", "Dropout")])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_outcome_is_that_of_plain_hooks(layer: str, inplace: bool) -> None:
+    kind = LAYERS[layer]
+    if inplace and "inplace" not in kind.options:
+        return
+    for shape in kind.shapes:
+        explorer = GradInputExplorer(layer=layer, inplace=inplace, input_shape=shape)
+        torch.manual_seed(0)
+        got = with_hooks(kind.make(True, inplace), kind.arguments(shape, not kind.integer, False))
+        legacy, full = got["register_backward_hook"], got["register_full_backward_hook"]
+        if isinstance(full, str):
+            assert explorer.outcome == "raises"
+            continue
+        same = (
+            (legacy is None) == (full is None)
+            and len(legacy or ()) == len(full or ())
+            and all(
+                one is other
+                or (one is not None and other is not None and one.shape == other.shape and torch.allclose(one, other))
+                for one, other in zip(legacy or (), full or (), strict=True)
+            )
+        )
+        assert explorer.outcome == ("same" if same else "different"), shape
+
+
+def test_the_module_of_somebody_who_returns_an_input() -> None:
+    explorer = GradInputExplorer(nn.Sequential(nn.Identity()), torch.ones(2, requires_grad=True) * 2)
+    layout = explorer.shown["drawing"]["wide"]
+    assert explorer.comparison.legacy.node
+    assert layout["legacy"][0] < layout["frame"][0], "the hook is on a node before the module"
 
 
 def test_names_are_text_only() -> None:
@@ -236,7 +335,7 @@ def test_the_picture_and_its_words() -> None:
     explorer.bias = False
     assert explorer.png != first
     assert "MmBackward0" in explorer.alt
-    assert repr(explorer).startswith("GradInputExplorer Linear (3, 4): They differ. The legacy hook is on MmBackward0")
+    assert repr(explorer).startswith("GradInputExplorer Linear (3, 4): The legacy hook is on MmBackward0. The full")
     data, _ = explorer._repr_mimebundle_()
     assert data["image/png"] == explorer.png
     assert "The legacy hook is on MmBackward0" in data["text/html"]

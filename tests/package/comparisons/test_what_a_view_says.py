@@ -155,3 +155,15 @@ def test_a_view_is_read_only():
         view.node = ""
     assert not any(value.requires_grad for value in view.grad_input)
     assert inspect.getdoc(HookView)
+
+
+def test_two_entries_with_equal_values_are_not_said_to_be_one_gradient() -> None:
+    class InTwoSteps(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.unsqueeze(0) @ self.weight.T).squeeze(0) + self.bias
+
+    both = compare_backward_hooks(InTwoSteps(4, 5), torch.ones(4, requires_grad=True))
+    said = "grad_input[0] has the same values as bias.grad and grad_input[1] has the same values as bias.grad."
+    assert said in both.explanation
+    cells = [row["legacy hook"] for row in both.rows if "grad_input" in row["what"]]
+    assert cells == ["(5,): same values as bias.grad"] * 2
