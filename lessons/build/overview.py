@@ -16,7 +16,7 @@ from lessons.build import filling, reading, timing
 from lessons.build.reading import name_of
 
 ROUTES = {
-    "I have an hour (single sections)": ("●", {0, 3, 7, 8, 11}),
+    "I have 90 minutes (single sections)": ("●", {0, 3, 7, 8, 11}),
     "I debug models": ("■", {0, 2, 3, 7, 11, 12}),
     "I look into language models": ("▲", {0, 3, 4, 14, 15, 16}),
 }
@@ -72,7 +72,7 @@ def _map() -> str:
 
 
 def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
-    """The sections to take in one hour, with their minutes.
+    """The sections of the fast track, with their minutes.
 
     Args:
         cells_of: gives the cells of a lesson, given its path.
@@ -91,8 +91,9 @@ def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
             total += minutes
     table = filling.table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
-        f"### I have an hour\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. In the "
-        "chapters they are marked *Fast track*. You can then watch and change any layer, and follow a gradient.\n\n"
+        f"### I have 90 minutes\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. Then take "
+        "an exercise of each of these chapters. In the chapters, the sections are marked *Fast track*. You can then watch "
+        "and change any layer, and follow a gradient.\n\n"
         f"{table}"
     )
     return cell
