@@ -92,8 +92,8 @@ def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
     table = filling.table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         f"### I have 90 minutes\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. Then "
-        "take an exercise of each of these chapters. In the chapters, the sections are marked *Fast track*. You can then "
-        "watch and change any layer, and follow a gradient.\n\n"
+        "take an exercise of each of these chapters. The sections are marked *Fast track* in the chapters. You can "
+        "then watch and change any layer, and follow a gradient.\n\n"
         f"{table}"
     )
     return cell
