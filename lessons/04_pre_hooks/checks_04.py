@@ -131,7 +131,7 @@ def _read_with(value: float) -> int:
 
 def check_q3(guard: Callable[..., Any]) -> Wrong | None:
     batch = torch.rand(2, 1, 2, 2, dtype=torch.float64)
-    for good in (torch.tensor([[0.0, 0.5, 1.0]]), batch):
+    for good in (torch.tensor([[0.0, 0.5, 1.0]]), batch, torch.zeros(1, 4), torch.ones(1, 4)):
         if wrong := _wrong_guard(guard, good):
             return wrong
     keeper, asking = _Keeper(), torch.rand(2, 3, requires_grad=True)

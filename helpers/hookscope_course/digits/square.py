@@ -160,7 +160,8 @@ class FoolingSquare(HookWidget):
         if not self.size:
             return f"Nothing is covered: the model reads {a(now.read)} ({share})."
         still = "still reads" if now.read == was.read else "reads"
-        covered = f"A {self.size} × {self.size} square covers {self.size**2} pixels"
+        article = "An" if self.size in (8, 11, 18) else "A"
+        covered = f"{article} {self.size} × {self.size} square covers {self.size**2} pixels"
         return f"{covered}: the model {still} {a(now.read)} ({share})."
 
     def _score(self) -> str:
