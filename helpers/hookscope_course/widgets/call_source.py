@@ -40,7 +40,7 @@ _SOURCE = (
         "if not (self._backward_hooks",
         "Is no hook registered at all?",
         "plain",
-        "double(x) runs _call_impl. Here it checks whether any hooks are registered. There are two, so it goes on further down.",
+        "double(x) runs _call_impl. Here it checks whether any hooks are registered. There are two, so it goes on.",
     ),
     _Step("return forward_call(*args, **kwargs)", "Then run forward, and that is all.", "plain"),
     _Step(

@@ -23,7 +23,7 @@ FIGURES: dict[str, Callable[[], base.HookWidget]] = {
 
 
 def test_these_are_all_figures() -> None:
-    assert {*FIGURES, "occlusion_map"} == set(digits.__all__) == set(digits._FILES)
+    assert {*FIGURES, "gradient_sizes", "occlusion_map"} == set(digits.__all__) == set(digits._FILES)
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
         digits.Other  # noqa: B018
 
