@@ -247,6 +247,14 @@ def test_all_lessons_and_docs_are_in_the_lists_of_the_site() -> None:
         assert all(f"\n{page.stem}\n" in site.list_folder(folder) for page in pages.list_pages(folder))
 
 
+def test_the_old_address_of_a_chapter_leads_to_the_new_one(tmp_path: Path) -> None:
+    site.redirect(tmp_path)
+    text = (tmp_path / "10_versions.html").read_text()
+    assert 'content="0; url=94_time_machine.html"' in text
+    assert '<a href="94_time_machine.html">' in text
+    assert (reading.NOTEBOOKS / "94_time_machine.ipynb").exists()
+
+
 def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
     page = (
         "<article><section id='x'><h1>Page</h1><section id='see-it'><h2>See it<a class='headerlink'>¶</a></h2>"
