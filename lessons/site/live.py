@@ -24,6 +24,7 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
+from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import PlayingMap, TenTimesGame
 from hookscope_course.widgets import GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
@@ -91,6 +92,11 @@ def _every_release(slider: Any) -> Iterator[Choice]:
         yield {"document": name, "_at": at}
 
 
+def _every_class_and_step(figure: Any) -> Iterator[Choice]:
+    for (number, _), step in product(figure._classes, range(STEPS + 1)):
+        yield {"target": number, "step": step}
+
+
 def _every_switch(explorer: Any) -> Iterator[Choice]:
     switches = ("bias", "inplace", "requires_grad")
     for name, kind in LAYERS.items():
@@ -116,6 +122,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     GradInputExplorer: Recipe(
         ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
     ),
+    WhereItLooks: Recipe(("target", "step"), {_ALL: _every_class_and_step}),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
     # These two have all runs with them, and their scripts ask for nothing.
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),

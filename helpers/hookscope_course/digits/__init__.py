@@ -1,4 +1,4 @@
-"""Figures that each carry one chapter of the digits: what a layer received, a channel silenced, a square that fools.
+"""Figures that each carry one chapter of the digits: what a layer received, a square that fools, where it looks.
 
 Each is imported when it is first asked for: they alone need anywidget.
 """
@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookscope_course.digits.looks import WhereItLooks
     from hookscope_course.digits.occlusion import occlusion_map
     from hookscope_course.digits.sent import SentReceived
     from hookscope_course.digits.silence import SilenceChannel
@@ -16,9 +17,10 @@ _FILES = {
     "FoolingSquare": "square",
     "SentReceived": "sent",
     "SilenceChannel": "silence",
+    "WhereItLooks": "looks",
     "occlusion_map": "occlusion",
 }
-__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "occlusion_map"]
+__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "WhereItLooks", "occlusion_map"]
 
 
 def __getattr__(name: str) -> Any:
