@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, allows
+from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.probing import SWALLOWED, Breaks, hooks_are, left_on, swallows, with_others
 
 
@@ -117,6 +117,7 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
 _Nudge = Callable[[nn.Module, nn.Module, Tensor, int, float], object]
 
 
+@blind_to(returns_detached="the logits are read, and nobody goes back from them")
 def check_q2(nudge: _Nudge) -> Wrong | None:
     for high, wide, name, frozen, share in (
         (5, 4, "second", False, 0.1),
@@ -202,9 +203,10 @@ def check_q3(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | N
 
 
 def _wrong_control(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -> Wrong | None:
-    model, x = with_others(_Reads(5, 4)), torch.randn(1, 1, 5, 4, dtype=torch.float64)
-    mine = torch.randn(5, 4, dtype=torch.float64) + 3
-    other = {"opposite": 1 - 2 * mine, "alike": mine.clone(), "anything": torch.randn(5, 4, dtype=torch.float64) - 1}[kind]
+    dtype = torch.float32 if kind == "alike" else torch.float64
+    model, x = with_others(_Reads(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
+    mine = torch.randn(5, 4, dtype=dtype) + 3
+    other = {"opposite": 1 - 2 * mine, "alike": mine.clone(), "anything": torch.randn(5, 4, dtype=dtype) - 1}[kind]
     before = {name: values.clone() for name, values in model.state_dict().items()}
     drawn: list[tuple[nn.Module, dict[str, Tensor], Tensor]] = []
 

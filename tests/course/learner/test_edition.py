@@ -26,6 +26,7 @@ NOT_GIVEN_AWAY = {
     "07": {"51.0": "the question is which of the numbers on the way stays in y.grad; all are above"},
     "08": {"1": "a digit that is looked at, and an axis", "3": "the value of an input"},
     "09": {"5": "a Linear layer has 5 outputs"},
+    "10": {"0.14": "the probability before; the question is what becomes of it"},
     "11": {"0, 2": "the index of a layer, and its weight"},
     "16": {"1.0": "an index", "3.0": "the question is which of the three numbers in it the hook saw"},
 }
