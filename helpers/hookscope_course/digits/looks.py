@@ -154,7 +154,9 @@ class WhereItLooks(HookWidget):
 
             def ask(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
                 if not isinstance(output, Tensor) or output.ndim != 4:
-                    raise ValueError(f"the layer {self._layer!r} does not return maps (1, C, h, w). Name a layer that does")
+                    raise ValueError(
+                        f"the layer {self._layer!r} does not return maps (1, C, h, w). Name a layer that does"
+                    )
                 kept.append(output if output.requires_grad else output.detach().requires_grad_())
                 return kept[0]
 
@@ -167,7 +169,7 @@ class WhereItLooks(HookWidget):
                 (grad,) = torch.autograd.grad(loss, kept[0])
             output = kept[0].detach()
             shares = torch.linspace(0, self._most, STEPS + 1).to(output)[:, None, None, None]
-            steps = -shares * output.norm() * grad / grad.norm()
+            steps = -shares * output.norm() * grad / grad.norm().clamp(min=1e-30)  # no gradient, no step
             self._known[target] = _Toward((of_logit * output).sum(dim=1)[0], self._run(steps))
         return self._known[target]
 
@@ -202,7 +204,9 @@ class WhereItLooks(HookWidget):
                 "read": self._name(self.read),
                 "turned": self.read != int(self._before.argmax()),
             }
-            self.alt = f"An image, a map of {self._layer} over it, and bars of the classes. {self.sentence} {self._words()}"
+            self.alt = (
+                f"An image, a map of {self._layer} over it, and bars of the classes. {self.sentence} {self._words()}"
+            )
 
     def _sentence(self, share: float) -> str:
         was, reads = self._name(int(self._before.argmax())), self._name(self.read)
@@ -236,7 +240,9 @@ class WhereItLooks(HookWidget):
         values = self.positions.cpu() / (float(self.positions.abs().max()) or 1.0)
         high, wide = shown.shape
         alpha = (0.75 * values.abs()).numpy()
-        image.imshow(values.numpy(), cmap="RdBu_r", vmin=-1, vmax=1, alpha=alpha, extent=(-0.5, wide - 0.5, high - 0.5, -0.5))
+        image.imshow(
+            values.numpy(), cmap="RdBu_r", vmin=-1, vmax=1, alpha=alpha, extent=(-0.5, wide - 0.5, high - 0.5, -0.5)
+        )
         image.set(xticks=[], yticks=[])
         image.set_title(f"for and against {self._name(self.target)}")
         draw_bars(chart, [(name, was, now) for name, now, was in self._shown["rows"]])
