@@ -75,7 +75,7 @@ class WhereItLooks(HookWidget):
     step = traitlets.Int(0).tag(sync=True)
     code = traitlets.Unicode("").tag(sync=True)
     _image = traitlets.Unicode("").tag(sync=True)
-    _classes = traitlets.List().tag(sync=True)  # [class, name] each
+    _classes: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)  # [class, name] each
     _layer = traitlets.Unicode("").tag(sync=True)
     _most = traitlets.Float(0.0).tag(sync=True)
     _map = traitlets.Dict().tag(sync=True)  # rows and columns, and a value from -1 to 1 for each position
