@@ -13,7 +13,7 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from hookscope.widgets.base import HookWidget
-from hookscope_course.learner.copies import edition_of
+from hookscope_course.learner.copies import MOVED, edition_of
 from lessons.build import reading
 from lessons.site import chapters, live, pages, reference, sections
 from lessons.site.cards import cards
@@ -38,6 +38,7 @@ def main(out: Path = OUT) -> int:
     write_source(source)
     status = build_main(["-q", "-W", "--keep-going", "-b", "html", str(source), str(out / "html")])
     name_levels(out / "html")
+    redirect(out / "html")
     found = sections.write(out / "html")
     broken = sections.broken_links(out / "html")
     print(*broken, sep="\n", end="\n" if broken else "")
@@ -50,6 +51,18 @@ def main(out: Path = OUT) -> int:
         print(f"{len(made)} pages, {size:.1f} MB, {found} sections to find, in {seconds:.0f} s: {out / 'html'}")
         print(f"the largest page: {largest.name}, {largest.stat().st_size / 1e6:.1f} MB")
     return int(status or bool(broken))
+
+
+def redirect(folder: Path) -> None:
+    """Lead from the address of a chapter that has moved to its page of today."""
+    for old, new in MOVED.items():
+        there = new.replace(".ipynb", ".html")
+        text = (
+            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>'
+            f'<meta http-equiv="refresh" content="0; url={there}"><link rel="canonical" href="{there}"></head>'
+            f'<body><p>This page has moved: <a href="{there}">{there}</a></p></body></html>\n'
+        )
+        (folder / old.replace(".ipynb", ".html")).write_text(text, encoding="utf-8")
 
 
 def name_levels(folder: Path) -> None:

@@ -25,6 +25,7 @@ from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import SentReceived, SlidingFilter
+from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
@@ -97,6 +98,11 @@ def _every_release(slider: Any) -> Iterator[Choice]:
         yield {"document": name, "_at": at}
 
 
+def _every_class_and_step(figure: Any) -> Iterator[Choice]:
+    for (number, _), step in product(figure._classes, range(STEPS + 1)):
+        yield {"target": number, "step": step}
+
+
 def _every_switch(explorer: Any) -> Iterator[Choice]:
     switches = ("bias", "inplace", "requires_grad")
     for name, kind in LAYERS.items():
@@ -145,6 +151,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         quiet=("guesses",),
         unseen=("png",),
     ),
+    WhereItLooks: Recipe(("target", "step"), {_ALL: _every_class_and_step}),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
     SlidingFilter: Recipe(
         ("channel",),

@@ -304,3 +304,45 @@ def test_the_sliding_filter(lab: Lab) -> None:
     assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
     lab.look(widget, "sliding")
     sits(lab, widget, "sliding")
+
+
+LOOKS = """
+from hookscope import samples
+from hookscope_course.digits import WhereItLooks
+net, one = samples.digit_cnn(), samples.digit(1)
+figure = WhereItLooks(net, one, "block3", most=0.04)
+figure
+""".strip()
+
+
+def test_where_it_looks(lab: Lab) -> None:
+    lab.scratch("looks", LOOKS)
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    said, cells, code = (widget.locator(name) for name in (".dg-sentence", ".lk-cells", ".hs-code"))
+    step = widget.get_by_label("size of the step", exact=True)
+    expect(said).to_have_text("Nothing has moved: the model reads 8 (65.0 %).")
+    expect(widget.locator(".lk-cells span")).to_have_count(49)
+
+    # By mouse: another class, another map.
+    colors = "spans => spans.map((span) => span.style.background)"
+    before = widget.locator(".lk-cells span").evaluate_all(colors)
+    widget.get_by_role("button", name="1", exact=True).click()
+    expect(cells).to_have_attribute("aria-label", re.compile("Red speaks for 1, blue against it"))
+    expect(widget.get_by_role("button", name="1", exact=True)).to_have_attribute("aria-pressed", "true")
+    assert widget.locator(".lk-cells span").evaluate_all(colors) != before
+    lab.told("print(figure.target, figure.step)", "1 0")
+
+    # By keyboard: the step, and the class turns.
+    step.focus()
+    page.keyboard.press("ArrowRight")
+    expect(said).to_contain_text("by 0.2 %: the model reads 8")
+    page.keyboard.press("ArrowRight")
+    expect(said).to_contain_text("by 0.4 %: the model reads 1")
+    expect(said).to_contain_text("no longer 8.")
+    expect(code).to_contain_text("output - 0.004 * output.norm()")
+    page.keyboard.press("End")
+    expect(step).to_have_attribute("aria-valuetext", "4.0 %")
+    expect(widget.locator(".dg-best")).to_contain_text("99.8 %")
+    lab.told("print(figure.target, figure.step, figure.read)", "1 20 1")
+    fits(lab, widget, "looks")
+    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"

@@ -121,7 +121,7 @@ def test_every_section_with_a_number_asks() -> None:
     for chapter in CHAPTERS:
         sections = [heading.split()[0] for heading in teaching.read_teaching(chapter).sections]
         assert [*questions_of(int(chapter.number))] == [f"{chapter.number}.{number}" for number in sections]
-        assert len(sections) >= 4
+        assert len(sections) >= 3
 
 
 @ALL
@@ -205,7 +205,6 @@ def test_several_can_be_chosen() -> None:
 
 
 def test_a_list_stands_on_its_button_without_brackets() -> None:
-    assert GuessWidget(Guess(about="10.5")).options == ["D4.4, D4.8", "D4.4", "D4.8", "none of them"]
     widget = GuessWidget(guess := Guess(about="08.1"))
     assert widget.options[1] == "15, 10"
     widget.answer = {"at": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import doctest
 import importlib
 import io
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -261,6 +263,22 @@ def test_the_slider_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ValueError, match="no record of torch '3'"):
         slider.release = "3"
     assert slider.release == records.newest()
+
+
+@pytest.mark.parametrize("probed", authors.snippets())
+def test_a_snippet_prints_what_its_probe_answers(probed: str) -> None:
+    layer = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(layer.weight, 2.0)
+    names = {"torch": torch, "nn": torch.nn, "layer": layer}
+    names |= {name: torch.tensor([value], requires_grad=True) for name, value in (("x", 3.0), ("a", 1.0))}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(authors.snippets()[probed], names)
+    said = re.sub(r"\.0\b", "", " ".join(printed.getvalue().split()))
+    answer = records.live()[probed]
+    assert said == answer.split(" <")[0] or said == answer.replace(", ", " ")
+    assert len(authors.snippets()[probed].splitlines()) <= 3
 
 
 @pytest.mark.parametrize("name", ["authors", "chart", "make", "probe", "records", "slider"])

@@ -30,8 +30,8 @@ def rows(name: str) -> list[list[str]]:
     return [line.split(" | ") for line in lines if not line.startswith(("Claim", "---", "I want", "English"))]
 
 
-def test_there_are_four() -> None:
-    assert list(PAGES) == ["claims", "chooser", "glossary", "cheat_sheet"]
+def test_there_are_five() -> None:
+    assert list(PAGES) == ["claims", "chooser", "glossary", "cheat_sheet", "time_machine"]
 
 
 @pytest.mark.parametrize("name", PAGES)

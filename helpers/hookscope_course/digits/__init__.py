@@ -1,4 +1,4 @@
-"""Figures that each carry one chapter of the digits: a channel silenced, a square that fools, a filter that slides.
+"""Figures that each carry one chapter: a channel silenced, a square that fools, a filter that slides, where it looks.
 
 Each is imported when it is first asked for: they alone need anywidget.
 """
@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookscope_course.digits.looks import WhereItLooks
     from hookscope_course.digits.occlusion import occlusion_map
     from hookscope_course.digits.sent import SentReceived
     from hookscope_course.digits.silence import SilenceChannel
@@ -19,10 +20,19 @@ _FILES = {
     "SentReceived": "sent",
     "SilenceChannel": "silence",
     "SlidingFilter": "sliding",
+    "WhereItLooks": "looks",
     "gradient_sizes": "sizes",
     "occlusion_map": "occlusion",
 }
-__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "SlidingFilter", "gradient_sizes", "occlusion_map"]
+__all__ = [
+    "FoolingSquare",
+    "SentReceived",
+    "SilenceChannel",
+    "SlidingFilter",
+    "WhereItLooks",
+    "gradient_sizes",
+    "occlusion_map",
+]
 
 
 def __getattr__(name: str) -> Any:

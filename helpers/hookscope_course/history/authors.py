@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from hookscope_course.places import LESSONS
 
-__all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents"]
+__all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents", "snippets"]
 
 Standing = Literal["true", "partly true", "not true", "not possible yet"]
 
@@ -57,6 +57,13 @@ def dated_claims() -> tuple[DatedClaim, ...]:
     """Return all of them, in the order of the documents."""
     rows = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))["claim"]
     return tuple(DatedClaim(**row) for row in rows)
+
+
+@cache
+def snippets() -> dict[str, str]:
+    """Return a few lines of code by probe, which print what the probe answers."""
+    rows = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))["snippet"]
+    return {row["probe"]: row["code"].strip() for row in rows}
 
 
 def documents() -> dict[str, str]:

@@ -15,12 +15,13 @@ function draw(model, el) {
     h("span", { class: "hi-standing" }, standing, differs ? " (differs)" : null), h("span", { class: "hi-answer" }, answer));
   const show = () => {
     const { verdict: text, rows, here: mine } = model.get("shown");
+    const code = model.get("_code")[model.get("document")];
     verdict.textContent = text;
     then.textContent = `torch ${releases[model.get("_at")]}, recorded`;
     here.textContent = `torch ${mine}, run here`;
-    body.replaceChildren(...rows.map(([id, says, answer, standing, answerHere, standingHere]) =>
+    body.replaceChildren(...rows.map(([id, says, answer, standing, answerHere, standingHere], at) =>
       h("tr", { class: standing === standingHere ? "" : "hi-differ" },
-        h("th", { scope: "row" }, id), h("td", {}, says),
+        h("th", { scope: "row" }, id), h("td", {}, says, code[at] ? h("pre", { class: "hi-code" }, code[at]) : null),
         shows(standing, answer), shows(standingHere, answerHere, standing !== standingHere))));
   };
   show();

@@ -10,7 +10,7 @@ import traitlets
 
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
-from hookscope_course.history.authors import SIGNS, claims_of, documents
+from hookscope_course.history.authors import SIGNS, claims_of, documents, snippets
 from hookscope_course.history.chart import chart
 from hookscope_course.history.records import MISSING, history, installed, live, newest, releases, short
 
@@ -51,13 +51,14 @@ class AuthorSlider(HookWidget):
     _at = traitlets.Int(0).tag(sync=True)  # the place of `release` among `_releases`
     _releases = traitlets.List(traitlets.Unicode()).tag(sync=True)
     _documents = traitlets.Dict().tag(sync=True)
+    _code = traitlets.Dict().tag(sync=True)  # a document → a snippet, or nothing, for each of its claims
 
     _esm, _css = assets(Path(__file__).with_name("slider"))
 
     def __init__(self, document: str = "D0", release: str | None = None) -> None:
         known = releases()
         at = _place(newest() if release is None else release, known)
-        super().__init__(document=document, _at=at, _releases=known, _documents=documents())
+        super().__init__(document=document, _at=at, _releases=known, _documents=documents(), _code=_code())
         self._show()
 
     @property
@@ -127,6 +128,10 @@ class AuthorSlider(HookWidget):
         with self.hold_sync():
             self.png, self.alt = picture.png, picture.alt
             self.shown = {"verdict": self.verdict, "rows": [[*row.values()] for row in self.rows], "here": installed()}
+
+
+def _code() -> dict[str, list[str]]:
+    return {name: [snippets().get(claim.probe, "") for claim in claims_of(name)] for name in documents()}
 
 
 def _shown(answer: str, standing: Any) -> str:

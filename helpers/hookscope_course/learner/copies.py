@@ -18,6 +18,8 @@ KEEP = ".hookscope"
 """The folder inside a copy for what is known about it; it also tells a copy from any other folder."""
 EARLIER = "earlier"
 """The folder inside a copy for chapters that were begun again."""
+MOVED = {"10_versions.ipynb": "94_time_machine.ipynb"}
+"""Chapters that the course has no longer under this name, and the page in their place."""
 PATIENCE = 60  # seconds to wait for another process that is at work in the same copy
 
 
@@ -65,6 +67,8 @@ class Copy:
                     hashes.append(hash_of(edition))
             self._write(known)
             said = [line for name, edition in editions.items() for line in self._follow(name, edition, known)]
+            gone = [name for name in MOVED if name in known["latest"] and name not in editions]
+            said += [line for name in gone for line in self._leave(name, known["laid"].get(name, []))]
             if known["latest"] == {}:
                 said.insert(0, f"Your copy of the course is ready: {len(editions)} notebooks.")
             known["latest"] = {name: hash_of(edition) for name, edition in editions.items()}
@@ -93,6 +97,21 @@ class Copy:
                 beside.unlink(missing_ok=True)
                 self._lay(beside, edition)
             yield f"{name} has your work in it and stays as it is; the course's version of today is {beside.name}."
+
+    def _leave(self, name: str, laid: list[str]) -> Iterator[str]:
+        """Take away an untouched chapter that has moved; one with work in it stays, and so does what was done in it."""
+        there = self.folder / name
+        for file in ("progress.json", "guesses.json"):
+            with suppress(OSError, ValueError, AttributeError):  # its number belongs to another chapter now
+                done = json.loads((self.keep / file).read_text(encoding="utf-8"))
+                number, old = name[:2], name.removesuffix(".ipynb")
+                kept = {key.replace(number, old, 1) if key.startswith(f"{number}.") else key: done[key] for key in done}
+                replace_text(self.keep / file, json.dumps(kept, indent=1, sort_keys=True))
+        if _is_one_of(there, laid):
+            there.unlink()
+            yield f"{name} is {MOVED[name]} now; there was nothing of yours in it."
+        elif there.exists():
+            yield f"{name} has your work in it and stays as it is; the course has {MOVED[name]} in its place."
 
     def reset(self, chapter: str) -> str:
         """Begin a chapter again; what is there now is kept as a dated copy.

@@ -17,6 +17,7 @@ import pytest
 from hookscope_course.__main__ import main
 from hookscope_course.learner import copies
 from hookscope_course.learner.copies import Copy, CopyError
+from hookscope_course.learner.progress import note
 from hookscope_course.places import NOTEBOOKS
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
@@ -98,6 +99,33 @@ def test_a_chapter_that_is_gone_or_new_is_laid_down(copy: Copy) -> None:
     (copy.source / "02_more.ipynb").write_text(page("one"))
     assert copy.update() == ["00_start.ipynb was gone, and is there again.", "02_more.ipynb is new."]
     assert len(files(copy)) == 3
+
+
+@pytest.mark.parametrize("work", ["", "my work"])
+def test_a_chapter_that_moved_keeps_its_work_and_its_number_goes_to_another(copy: Copy, work: str) -> None:
+    (copy.source / "10_versions.ipynb").write_text(page("old"))
+    copy.update()
+    (copy.keep / "progress.json").write_text('{"10.1": "then", "11.1": "then"}')
+    (copy.keep / "guesses.json").write_text('{"10.1": "first"}')
+    old = copy.folder / "10_versions.ipynb"
+    if work:
+        old.write_text(work)
+    (copy.source / "10_versions.ipynb").unlink()
+    for name in ("10_where_does_it_look", "94_time_machine"):
+        (copy.source / f"{name}.ipynb").write_text(page("new"))
+    lines = copy.update()
+    assert lines[:2] == ["10_where_does_it_look.ipynb is new.", "94_time_machine.ipynb is new."]
+    if work:
+        assert "has your work in it and stays as it is; the course has 94_time_machine.ipynb" in lines[2]
+        assert old.read_text() == work
+    else:
+        assert lines[2] == "10_versions.ipynb is 94_time_machine.ipynb now; there was nothing of yours in it."
+        assert not old.exists()
+    assert json.loads((copy.keep / "progress.json").read_text()) == {"10_versions.1": "then", "11.1": "then"}
+    assert json.loads((copy.keep / "guesses.json").read_text()) == {"10_versions.1": "first"}
+    note("10.2", copy.folder)
+    assert copy.update() == [], "said once"
+    assert "10.2" in json.loads((copy.keep / "progress.json").read_text())
 
 
 @pytest.mark.parametrize("spoiled", ["", "{}", '{"laid": []}', "no JSON \0"])

@@ -28,7 +28,7 @@ NOT_GIVEN_AWAY = {
         "(root)": "it is the last one if the input requires grad",
     },
     "09": {"A": "the name of one of the two pictures"},
-    "10": {"D4.8": "the claims are listed by number, and the question is which was true"},
+    "10": {"0.14": "the probability before; the question is what becomes of it"},
     "11": {"0, 2": "the index of a layer, and its weight"},
     "16": {"1.0": "an index", "3": "the question is which of the three numbers in it the hook saw"},
 }

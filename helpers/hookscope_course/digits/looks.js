@@ -1,0 +1,55 @@
+function draw(model, el) {
+  const image = h("img", { class: "lk-image", draggable: "false", alt: "The image that the model reads" });
+  const cells = h("div", { class: "lk-cells", role: "img" });
+  const frame = h("div", { class: "lk-frame" }, image, cells);
+  image.src = model.get("_image");
+  image.classList.toggle("lk-pixels", model.get("_image").startsWith("data:image/png"));
+  const paint = () => {
+    const { columns, cells: values } = model.get("_map");
+    cells.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
+    while (cells.children.length < values.length) cells.append(h("span"));
+    values.forEach((value, at) => {
+      // The alpha follows the value, so what says nothing stays clear.
+      cells.children[at].style.background = `rgb(${value > 0 ? "214 30 30" : "20 80 210"} / ${0.78 * Math.abs(value)})`;
+    });
+    cells.setAttribute("aria-label", model.get("_shown").words);
+  };
+  paint();
+  listen(model, frame, "_map _shown", paint);
+
+  const buttons = model.get("_classes").map(([number, name]) =>
+    h("button", { type: "button", class: "lk-class", onclick: () => put(model, { target: number }) }, name));
+  const classes = h("div", { class: "hs-row lk-classes", role: "group", "aria-label": "Show where it looks for" }, ...buttons);
+  const press = () => buttons.forEach((button, at) =>
+    button.setAttribute("aria-pressed", String(model.get("_classes")[at][0] === model.get("target"))));
+  press();
+  listen(model, classes, "target", press);
+
+  const far = (step) => `${((100 * model.get("_most") * step) / 20).toFixed(1)} %`;
+  const step = slider(model, "step", { min: 0, max: 20, text: far });
+  const scores = bars([["", "after the step"], ["dg-without", "before"]].map(([kind, text]) =>
+    h("span", { class: "dg-legend" }, h("span", { class: `dg-key ${kind}` }), text)));
+  const words = h("p", { class: "lk-words" });
+  const toward = h("strong");
+  const show = () => {
+    const shown = model.get("_shown");
+    scores.show(shown.rows, shown.read);
+    words.textContent = shown.words;
+    const [, name] = model.get("_classes").find(([number]) => number === model.get("target"));
+    toward.textContent = `Step toward ${name}`;
+    scores.table.classList.toggle("lk-turned", shown.turned);
+  };
+  show();
+  listen(model, scores.table, "_shown target", show);
+  stage(model, el, "Where it looks",
+    sentence(model),
+    h("div", { class: "hs-row" }, h("strong", {}, "Where does it look for"), classes),
+    h("div", { class: "lk-columns" },
+      h("div", {}, frame, words),
+      h("div", {},
+        h("div", { class: "hs-row lk-step" }, toward, field("size of the step", step.control), step.value),
+        scores.table)),
+    hookCode(model));
+}
+
+export default widget(draw);

@@ -1,0 +1,245 @@
+"""Exercises of chapter 10: a map for one class over another, a step in a frozen network, a control for any map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import SWALLOWED, Breaks, hooks_are, left_on, swallows, with_others
+
+
+class _Reads(nn.Module):
+    """Two convolutions and a head that cares for positions."""
+
+    def __init__(self, high: int, wide: int, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 3, 3, padding=1)
+        self.second = nn.Conv2d(3, 4, 3, padding=1)
+        self.head: nn.Module = nn.Linear(4 * high * wide, 5)
+        self.calls = 0
+        self.to(dtype)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.normal_(std=0.4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(self.first(x).relu()).tanh()
+        logits: Tensor = self.head(x.flatten(1))
+        return logits
+
+    def after(self, layer: nn.Module, output: Tensor) -> Tensor:
+        """Return the logits that follow from the output of one of the convolutions."""
+        if layer is self.first:
+            output = self.second(output.relu())
+        logits: Tensor = self.head(output.tanh().flatten(1))
+        return logits
+
+    def output_of(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """Return what one of the convolutions returns."""
+        maps: Tensor = self.first(x)
+        return maps if layer is self.first else self.second(maps.relu())
+
+
+def _close(a: object, b: Tensor) -> bool:
+    return isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a, b.to(a.dtype), rtol=1e-3, atol=1e-5)
+
+
+def _with_grads(model: nn.Module) -> dict[str, Tensor]:
+    for parameter in model.parameters():
+        parameter.grad = torch.rand_like(parameter)
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def _changed_grads(model: nn.Module, before: dict[str, Tensor]) -> bool:
+    now = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return any((grad := now[name]) is None or not torch.equal(grad, was) for name, was in before.items())
+
+
+# -- one class over another -----------------------------------------------------------------------------------------
+
+_Versus = Callable[[nn.Module, nn.Module, Tensor, int, int], object]
+
+
+def check_q1(versus: _Versus) -> Wrong | None:
+    for high, wide, name, batch in ((5, 4, "second", 1), (4, 6, "second", 3), (3, 5, "first", 2)):
+        if wrong := _wrong_versus(versus, high, wide, name, batch):
+            return wrong
+    model = _Reads(4, 4)
+    model.head = Breaks()
+    told = swallows(lambda: versus(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 1))
+    if left := left_on(model):
+        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
+    return Wrong(SWALLOWED) if told else None
+
+
+def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) -> Wrong | None:
+    model, x = _Reads(high, wide), torch.randn(batch, 1, high, wide, dtype=torch.float64)
+    layer = model.get_submodule(name)
+    a, b = torch.randperm(5)[:2].tolist()
+    with torch.enable_grad():
+        output = model.output_of(layer, x).detach().requires_grad_()
+        logits = model.after(layer, output)
+        grads = [torch.autograd.grad(logits[:, n].sum(), output, retain_graph=True)[0] for n in (a, b)]
+    output, grad = output.detach(), grads[0] - grads[1]
+    right = (grad * output).sum(1)
+    before = _with_grads(model)
+    result = versus(with_others(model), layer, x, a, b)
+    if left := left_on(model):
+        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
+    if _changed_grads(model, before):
+        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` leaves each as it was")
+    if not isinstance(result, Tensor):
+        return Wrong(f"your function returned {result!r}; return a tensor (batch, height, width)")
+    if result.shape != right.shape:
+        return Wrong(f"your map has the shape {tuple(result.shape)}; it should have {tuple(right.shape)}")
+    if _close(result, right):
+        return Wrong("your map still has a graph behind it; detach it") if result.requires_grad else None
+    for reason, values in {
+        f"that is the map for class {a} alone; class {b} counts against it": (grads[0] * output).sum(1),
+        "you took the classes the other way round: red has to speak for `a`": -right,
+        "you averaged the gradient of each channel; keep each position's own gradient": (
+            (grad.mean((2, 3), keepdim=True) * output).sum(1)
+        ),
+        "that is the gradient alone; multiply it by the output of the layer": grad.sum(1),
+        "what speaks against `a` is gone; keep the negative positions": right.relu(),
+    }.items():
+        if _close(result, values):
+            return Wrong(reason)
+    return Wrong("your map is not gradient times output of this layer, added over the channels")
+
+
+# -- a step in a frozen network -------------------------------------------------------------------------------------
+
+_Nudge = Callable[[nn.Module, nn.Module, Tensor, int, float], object]
+
+
+@blind_to(returns_detached="the logits are read, and nobody goes back from them")
+def check_q2(nudge: _Nudge) -> Wrong | None:
+    for high, wide, name, frozen, share in (
+        (5, 4, "second", False, 0.1),
+        (4, 6, "second", True, 0.3),
+        (3, 5, "first", True, 0.05),
+    ):
+        if wrong := _wrong_nudge(nudge, high, wide, name, frozen, share):
+            return wrong
+    model = _Reads(4, 4)
+    model.head = Breaks()
+    told = swallows(lambda: nudge(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 0.1))
+    if left := left_on(model):
+        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
+    return Wrong(SWALLOWED) if told else None
+
+
+def _wrong_nudge(nudge: _Nudge, high: int, wide: int, name: str, frozen: bool, share: float) -> Wrong | None:
+    what = f"the model is {'' if frozen else 'not '}frozen"
+    model, x = _Reads(high, wide), torch.randn(1, 1, high, wide, dtype=torch.float64)
+    layer, target = model.get_submodule(name), int(torch.randint(5, ()))
+    with torch.enable_grad():
+        output = model.output_of(layer, x).detach().requires_grad_()
+        logits = model.after(layer, output)
+        (grad,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor([target])), output, retain_graph=True)
+        (of_logit,) = torch.autograd.grad(logits[0, target], output)
+    output = output.detach()
+    unit = output.norm() * grad / grad.norm()
+    model.requires_grad_(not frozen)
+    before = _with_grads(model)
+    try:
+        result = nudge(with_others(model), layer, x, target, share)
+    except RuntimeError as error:
+        return Wrong(f"{what}, and torch says: {error}")
+    if left := left_on(model):
+        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
+    if _changed_grads(model, before):
+        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` leaves each as it was")
+    if not isinstance(result, Tensor):
+        return Wrong(f"your function returned {result!r}; return the logits (1, classes)")
+    with torch.no_grad():
+        ends = {
+            "right": output - share * unit,
+            "nothing has moved: these are the logits without the step": output,
+            f"you stepped along the gradient, away from class {target}": output + share * unit,
+            "the step is not scaled by the norm of the output": output - share * grad / grad.norm(),
+            "the gradient is not divided by its norm": output - share * grad,
+            "you took the gradient of the logit, and asked for is that of the cross-entropy": (
+                output - share * output.norm() * of_logit / of_logit.norm()
+            ),
+            "you took the gradient of the logit, and asked for is that of the cross-entropy ": (
+                output + share * output.norm() * of_logit / of_logit.norm()
+            ),
+        }
+        found = {reason: model.after(layer, each) for reason, each in ends.items()}
+    right = found.pop("right")
+    if result.shape != right.shape:
+        return Wrong(f"your result has the shape {tuple(result.shape)}; the logits have {tuple(right.shape)}")
+    if _close(result, right):
+        return None
+    for reason, values in found.items():
+        if _close(result, values):
+            return Wrong(f"{what}; {reason.strip()}")
+    return Wrong(f"{what}, and these are not the logits after a step of {share} in the output of the layer")
+
+
+# -- a control ------------------------------------------------------------------------------------------------------
+
+_Draw = Callable[[nn.Module, Tensor], Tensor]
+
+
+@allows("random")
+def check_q3(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | None:
+    for kind in ("opposite", "alike", "anything"):
+        if wrong := _wrong_control(control, kind):
+            return wrong
+    model = _Reads(4, 4)
+    x = torch.rand(1, 1, 4, 4, dtype=torch.float64)
+
+    def breaks(model: nn.Module, x: Tensor) -> Tensor:
+        return Breaks()(x)  # type: ignore[no-any-return]
+
+    return Wrong(SWALLOWED) if swallows(lambda: control(breaks, model, x)) else None
+
+
+def _wrong_control(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -> Wrong | None:
+    dtype = torch.float32 if kind == "alike" else torch.float64
+    model, x = with_others(_Reads(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
+    mine = torch.randn(5, 4, dtype=dtype) + 3
+    other = {"opposite": 1 - 2 * mine, "alike": mine.clone(), "anything": torch.randn(5, 4, dtype=dtype) - 1}[kind]
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    drawn: list[tuple[nn.Module, dict[str, Tensor], Tensor]] = []
+
+    def draw(drawn_of: nn.Module, image: Tensor) -> Tensor:
+        state = {name: values.clone() for name, values in drawn_of.state_dict().items()}
+        drawn.append((drawn_of, state, image))
+        return mine if all(torch.equal(state[name], before[name]) for name in before) else other
+
+    result = control(draw, model, x)
+    if any(not torch.equal(values, before[name]) for name, values in model.state_dict().items()):
+        return Wrong("the model itself has new weights now; change a copy")
+    if any(image.shape != x.shape or not torch.equal(image, x) for _, _, image in drawn):
+        return Wrong("`draw` got another image than `x`; only the network may change")
+    changed = [{name for name in before if not torch.equal(state[name], before[name])} for _, state, _ in drawn]
+    if not any(changed):
+        return Wrong("`draw` was never called with a network that has other weights than `model`")
+    if not all(changed) and {*map(frozenset, changed)} - {frozenset(), frozenset({"head.weight", "head.bias"})}:
+        extra = sorted({name for each in changed for name in each if not name.startswith("head.")})
+        if extra:
+            return Wrong(f"the copy has another {extra[0]}, too; give new weights to `head` only")
+        return Wrong("only part of `head` is random; `reset_parameters()` renews the weight and the bias")
+    if all(changed):
+        return Wrong("`draw` was never called with the network as it is")
+    try:
+        value = float(result)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        return Wrong(f"your function returned {result!r}; return the correlation, one number")
+    a, b = (each.flatten() - each.mean() for each in (mine, other))
+    right = float(F.cosine_similarity(a, b, dim=0))
+    if abs(value - right) < 1e-4:
+        return None
+    if abs(value - abs(right)) < 1e-4:
+        return Wrong(f"the correlation is {right:.2f}, and you returned {value:.2f}; keep its sign")
+    if abs(value - float(F.cosine_similarity(mine.flatten(), other.flatten(), dim=0))) < 1e-4:
+        return Wrong("that is the cosine of the two maps; for a correlation, first subtract the mean of each")
+    return Wrong(f"two maps have the correlation {right:.2f}, and you returned {value:.2f}")
