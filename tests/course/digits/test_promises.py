@@ -19,6 +19,7 @@ FIGURES: dict[str, Callable[[], base.HookWidget]] = {
     "FoolingSquare": lambda: digits.FoolingSquare(samples.digit_cnn(), samples.digit(9)),
     "SlidingFilter": lambda: digits.SlidingFilter(samples.digit_cnn(), samples.digit(5), channel=10, guess=True),
     "SilenceChannel": lambda: digits.SilenceChannel(samples.digit_cnn(), samples.digit(1)),
+    "WhereItLooks": lambda: digits.WhereItLooks(samples.digit_cnn(), samples.digit(1), "block3", most=0.04),
 }
 
 
