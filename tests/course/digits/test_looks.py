@@ -90,7 +90,7 @@ def test_what_cannot_be_shown_is_a_sentence(figure: WhereItLooks) -> None:
     net, one = samples.digit_cnn(), samples.digit(1)
     with pytest.raises(ValueError, match=r"the model has no such layer\. It has block1"):
         WhereItLooks(net, one, "block9")
-    with pytest.raises(ValueError, match="returns no maps"):
+    with pytest.raises(ValueError, match="does not return maps"):
         WhereItLooks(net, one, "head")
     with pytest.raises(ValueError, match=r"classes has 10\. Pass classes from 0 to 9"):
         WhereItLooks(net, one, "block3", classes=[10])
