@@ -35,7 +35,7 @@ def draw_gradients(tensors: Mapping[str, Tensor], gradients: Mapping[str, Tensor
         >>> import torch
         >>> x = torch.tensor(4.0, requires_grad=True)
         >>> draw_gradients({"x": x, "root": x.sqrt()}).rows
-        ({'tensor': 'x', 'value': 4.0}, {'tensor': 'root', 'value': 2.0})
+        [{'tensor': 'x', 'value': 4.0}, {'tensor': 'root', 'value': 2.0}]
 
     """
     if unknown := [name for name in gradients or {} if name not in tensors]:

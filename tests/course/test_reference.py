@@ -134,7 +134,8 @@ def test_what_a_fragment_of_the_ledger_needs_is_imported_before_it() -> None:
     first = next(cell.source for cell in PAGES["claims"].notebook.cells if cell.cell_type == "code")
     names: dict[str, object] = {}
     exec(first, names)
-    needed = {"torch", "nn", "F", "hookscope", "samples", "warnings", "copy", "inspect", "OrderedDict"}
+    needed = {"torch", "nn", "F", "hookscope", "samples", "warnings", "copy", "inspect", "OrderedDict", "DataLoader"}
+    needed |= {"TensorDataset"}
     assert needed == {*names} - {"__builtins__"}
 
 

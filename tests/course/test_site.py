@@ -134,7 +134,7 @@ def test_the_reference_has_everything_public_once(monkeypatch: pytest.MonkeyPatc
     named = re.findall(r"^\.\. auto(?:class|function|data):: (\w+)$", text, re.MULTILINE)
     assert {*hookscope.__all__} - {"widgets", "samples"} <= {*named}
     assert len(named) == len({*named})
-    assert ":doc:`08 · Module backward hooks </08_module_backward_hooks>`" in reference.pages()["widgets"]
+    assert ":doc:`06 · The layer picker </06_layer_picker>`" in reference.pages()["widgets"]
     assert ("14_inside_a_transformer", "14 · Inside a transformer") in reference.used_in("attention")
     monkeypatch.setattr(hookscope, "__all__", [*hookscope.__all__, "newest"])
     with pytest.raises(LookupError, match=r"does not place: newest"):
