@@ -79,7 +79,7 @@ def test_it_has_links_minutes_and_says_what_its_signs_mean(copy: Path) -> None:
         "● is an exercise that you have solved, ○ one that you have not. A chapter that you begin again keeps its ●."
     )
     assert repr(shown).splitlines()[-1] == legend
-    assert page.endswith(f"</table><p>{legend}</p>")
+    assert page.endswith(f"</table><p>{legend}</p></details>")
 
 
 def test_the_command_prints_the_same_and_a_chapter_that_was_reset_keeps_its_signs(
