@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from hookscope import census, samples
-from hookscope_course.practice import Wrong
-from hookscope_course.practice.probing import SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
 def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) -> Wrong | None:
@@ -96,6 +96,7 @@ class _Reader(nn.Module):
         return scores
 
 
+@blind_to(one_dtype_only="her reader takes float32 only", swallows_errors=CALLS_NOTHING)
 def check_q2(prepare: Callable[[torch.Tensor], object]) -> Wrong | None:
     reader = _Reader()
     for index, digits in ((7, range(10)), (2, range(10)), (7, [5])):

@@ -130,7 +130,7 @@ def starts_in_a_reason(cells: list[NotebookNode]) -> list[bool]:
     """For each cell, whether its first line belongs to a Why, as all up to the next heading does but the stop."""
     states, inside = [], False
     for cell in cells:
-        states.append(inside and "stop" not in cell.metadata.get("tags", []))
+        states.append(inside and not {"stop", "fast_track"} & set(cell.metadata.get("tags", [])))
         if cell.cell_type == "markdown":
             marks = re.findall(r"^#{1,6} |\*\*Why\.\*\*|<b>Why\?</b>", cell.source, re.M)
             inside = not marks[-1].startswith("#") if marks else inside

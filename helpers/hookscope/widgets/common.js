@@ -166,14 +166,14 @@ function stage(model, el, label, ...children) {
   return root;
 }
 
-const shown = new WeakSet(); // the models that have been drawn before
+const drawn = new WeakSet(); // the models that have been drawn before
 /**
  * Scroll once to the top of the output of a cell that has just run. JupyterLab scrolls to the next cell, so the top of
  * a tall output leaves the page. Do nothing if the reader has gone elsewhere, or moves the page.
  */
 function showTop(model, root) {
-  if (shown.has(model)) return;
-  shown.add(model);
+  if (drawn.has(model)) return;
+  drawn.add(model);
   const types = ["wheel", "keydown", "pointerdown", "touchmove"];
   let timer;
   const end = () => {

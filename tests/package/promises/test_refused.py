@@ -395,7 +395,7 @@ ROWS: dict[str, Row] = {
     ),
     "profile: a layer made in forward": (
         lambda net, args: profile(net, *args, repeats=1, warmup=0), late, (X,), "layer '0.new'",
-        "Make it in __init__",
+        "Create it in __init__",
     ),
     "collect: a model in train()": (
         collected(), lambda: nn.Sequential(nn.Linear(4, 4).eval(), nn.Dropout()).eval().train(), (X,),

@@ -41,7 +41,7 @@ def test_what_is_refused_is_put_back_on_the_page(
     playground: PreHookPlayground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = sent(playground, monkeypatch)
-    with pytest.raises(traitlets.TraitError, match="row=99 does not fit"):
+    with pytest.raises(traitlets.TraitError, match="row=99 is not valid"):
         playground.set_state({"row": 99, "_request": 1})
     assert messages[-1]["state"]["row"] == playground.row == 0
 
