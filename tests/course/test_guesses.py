@@ -81,7 +81,7 @@ ALL = pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.about)
 
 @pytest.fixture(autouse=True)
 def _a_first_try(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(score, "HERE", tmp_path)
+    monkeypatch.setattr(score, "here", lambda: tmp_path)
     monkeypatch.setattr(score, "_wrong", {})
     monkeypatch.setattr(score, "_outcomes", {})
     monkeypatch.setattr(guess_module, "_clicked", {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -12,16 +13,19 @@ from hookscope_course.learner.copies import KEEP, replace_text
 __all__ = ["Outcome", "is_copy", "keep", "line_of", "read", "wrong_guesses"]
 
 Outcome = Literal["first", "second", "shown"]
-HERE = Path.cwd()
-"""Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
-
 _wrong: dict[str, list[str]] = {}
 _outcomes: dict[str, Outcome] = {}  # where nothing can be kept, a score lasts as long as the kernel
 
 
+@cache
+def here() -> Path:
+    """Return where the notebook is, as at the first question; a learner's own code may go elsewhere later."""
+    return Path.cwd()
+
+
 def is_copy() -> bool:
     """Whether the notebook is in a learner's copy of the course."""
-    return (HERE / KEEP).is_dir()
+    return (here() / KEEP).is_dir()
 
 
 def wrong_guesses(about: str) -> list[str]:
@@ -36,14 +40,14 @@ def keep(about: str, outcome: Outcome) -> None:
     _outcomes[about] = outcome
     if is_copy():
         with suppress(OSError):  # a page goes on without it
-            replace_text(HERE / KEEP / "guesses.json", json.dumps({**known, about: outcome}, indent=1, sort_keys=True))
+            replace_text(here() / KEEP / "guesses.json", json.dumps({**known, about: outcome}, indent=1, sort_keys=True))
 
 
 def read(copy: Path | None = None) -> dict[str, Outcome]:
     """Return how guesses went, by question."""
     kept: dict[str, Outcome] = {}
     with suppress(OSError, ValueError):
-        found = json.loads(((copy or HERE) / KEEP / "guesses.json").read_text(encoding="utf-8"))
+        found = json.loads(((copy or here()) / KEEP / "guesses.json").read_text(encoding="utf-8"))
         kept = {name: how for name, how in found.items() if how in ("first", "second", "shown")}
     return kept | _outcomes
 
