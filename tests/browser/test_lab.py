@@ -119,7 +119,8 @@ def test_the_top_of_a_tall_output_is_in_sight_after_shift_and_enter(lab: Lab) ->
     lab.page.wait_for_function(  # JupyterLab scrolls, and then the widget does
         """() => {
             const of = document.querySelector(".hs-stage");
-            const top = of.getBoundingClientRect().top - of.closest(".jp-WindowedPanel-outer").getBoundingClientRect().top;
+            const page = of.closest(".jp-WindowedPanel-outer");
+            const top = of.getBoundingClientRect().top - page.getBoundingClientRect().top;
             return 0 <= top && top < 60;
         }"""
     )

@@ -40,7 +40,9 @@ def keep(about: str, outcome: Outcome) -> None:
     _outcomes[about] = outcome
     if is_copy():
         with suppress(OSError):  # a page goes on without it
-            replace_text(here() / KEEP / "guesses.json", json.dumps({**known, about: outcome}, indent=1, sort_keys=True))
+            replace_text(
+                here() / KEEP / "guesses.json", json.dumps({**known, about: outcome}, indent=1, sort_keys=True)
+            )
 
 
 def read(copy: Path | None = None) -> dict[str, Outcome]:
