@@ -130,6 +130,10 @@ function draw(model, el) {
     gates = Object.fromEntries(GATES.map((name) => [name, gate(name)]));
     tokens = ENDS.map(() => token(font));
     const names = GATES.map((name) => words([""], layout.names[name], { size: font }));
+    names.forEach((element, at) => { // the words beside a gate move it, too
+      element.style.cursor = "pointer";
+      element.addEventListener("click", () => toggle(GATES[at]));
+    });
     const others = Object.keys(boxes).filter((name) => !ENDS.includes(name));
     svg.append(frame(layout.frame, layout.doors, "y = x1 · x2 · W", layout.title, font), ...layout.rails.map(({ points, way }) => rail(points, way)),
       ...others.map((name) => boxes[name].element), ...names,
