@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice, permutations, product
+from itertools import islice, product
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from hookscope_course.digits import SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
-from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
+from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer
 from hookscope_course.widgets.example_layers import LAYERS
 from hookscope_course.widgets.gradient_tasks import TASKS
 
@@ -82,13 +82,6 @@ def _every_layer(picker: Any) -> Iterator[Choice]:
             yield {"layer": row["name"], "channel": -1}
 
 
-def _every_beginning(quiz: Any) -> Iterator[Choice]:
-    for many in range(len(quiz._cards) + 1):
-        for order in permutations(quiz._cards, many):
-            yield {"revealed": False, "answer": list(order)}
-            yield {"revealed": True}
-
-
 def _every_filter(figure: Any) -> Iterator[Choice]:
     yield from ({"channel": channel} for channel in range(len(figure._filters)))
 
@@ -135,7 +128,6 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         quiet=("width", "more"),
     ),
     OrderPlayer: Recipe(("index",), {_ALL: lambda player: iter(())}, free=True),
-    OrderQuiz: Recipe(("answer", "revealed"), {_ALL: _every_beginning}, free=True),
     GradInputExplorer: Recipe(
         ("layer", "input_shape", "bias", "inplace", "requires_grad"),
         {_ALL: _every_switch},
@@ -192,10 +184,10 @@ LIVE = (
         lambda: OrderPlayer(recording()),
     ),
     Live(
-        "order_quiz",
+        "playing_map",
         "Do you know the order?",
-        "Click the hooks in the order in which you expect them to fire, then let torch tell.",
-        lambda: OrderQuiz(recording(), kinds=["full_backward_pre", "full_backward"], layers=["0", "1"]),
+        "Before each step of one pass, click the hook that fires next.",
+        lambda: PlayingMap(["forward_pre", "forward", "full_backward"], guess=True),
     ),
     Live(
         "grad_input",
@@ -239,7 +231,7 @@ def fitting(widget: HookWidget, name: str) -> tuple[str, str] | None:
 
 def _put_back(widget: HookWidget, before: Choice) -> None:
     """Leave a widget as it was: the next cell goes on with it."""
-    for control, value in before.items():  # one may be refused until another is set: a revealed quiz keeps its answer
+    for control, value in before.items():  # one may be refused until another is set
         with contextlib.suppress(ValueError):
             setattr(widget, control, value)
     for control, value in before.items():
@@ -329,9 +321,7 @@ def _plain(value: Any) -> Any:
 
 def still() -> Iterator[HookWidget]:
     """The widgets that compute too much to be recorded, each as it begins."""
-    net, five = samples.digit_cnn(), samples.digit(5)
     yield GradientPlayground()
-    yield PreHookPlayground(net, five)
     tokens = samples.story_tokens("the dogs near the cat")
     words = samples.story_words(tokens)
     yield TokenPicker(samples.story_lm(), tokens, tokens=words, vocabulary=samples.STORY_WORDS)

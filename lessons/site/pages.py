@@ -126,7 +126,7 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
         yield {**cell, "outputs": others if alive else cell["outputs"], "metadata": {}}
         if alive:
             still = "".join(widgets[0]["data"].get("text/html", ""))
-            yield text(live_place(name, still, alive), ["guess"] if "OrderQuiz(" in source else [])
+            yield text(live_place(name, still, alive))
         elif widgets:
             yield text(RUN_IT)
 

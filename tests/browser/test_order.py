@@ -1,4 +1,4 @@
-"""The order player and the order quiz in a real JupyterLab: by mouse, by keyboard, in both themes, on a narrow page."""
+"""The order player in a real JupyterLab: by mouse, by keyboard, in both themes, on a narrow page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import torch
 from torch import nn
 import hookscope
 from hookscope.widgets.player import OrderPlayer
-from hookscope_course.widgets.quiz import OrderQuiz
 block = nn.Sequential()
 block.add_module({HOSTILE!r}, nn.Linear(4, 3))
 block.add_module("relu", nn.ReLU())
@@ -28,7 +27,6 @@ with hookscope.record(model, values=True) as recording:
     model(x).sum().backward()
 """
 PLAYER = "player = OrderPlayer(recording)\nplayer"
-QUIZ = "quiz = OrderQuiz(recording, kinds='full_backward')\nquiz"
 LONG = """
 with hookscope.record(model) as long:
     for _ in range(100):
@@ -41,7 +39,7 @@ many
 @pytest.fixture(scope="module")
 def opened(lab: Lab) -> Lab:
     """Open and run one notebook for all tests: starting costs most."""
-    lab.scratch("order", MODEL, PLAYER, LONG, QUIZ)
+    lab.scratch("order", MODEL, PLAYER, LONG)
     return lab
 
 
@@ -132,58 +130,7 @@ def test_player(opened: Lab) -> None:
     (lab.folder / "enough").touch()
 
 
-def test_quiz(opened: Lab) -> None:
-    lab, stage = opened, quiz(opened)
-    stage.scroll_into_view_if_needed()
-    cards = stage.locator(".oq-card")
-    expect(cards).to_have_count(5)
-    assert lab.page.locator("img[src='x']").count() == 0
-    right = ["1", "0.relu", f"0.{HOSTILE}", "0", "(root)"]
-
-    # The wrong order by mouse, with the last one taken back.
-    for name in (right[1], right[0], right[4]):
-        stage.get_by_role("button", name=f"full_backward {name}", exact=True).click()
-    status = stage.get_by_role("status")
-    expect(status).to_have_text("full_backward (root) is number 3. 2 left.")
-    expect(stage.get_by_role("button", name="full_backward 1", exact=True)).to_have_attribute("aria-disabled", "true")
-    press(stage, "Take back")
-    lab.told("print(quiz.answer)", "['full_backward 0.relu', 'full_backward 1']")
-    page = stage.inner_text()
-    assert "first difference" not in page
-    lab.look(stage, "quiz")
-    expect(stage.locator(".oq-question")).to_be_visible()
-    press(stage, "Reveal")
-    expect(stage.locator(".oq-question")).to_be_hidden()
-    expect(stage.locator(".oq-verdict")).to_have_text(
-        "The first of 5 is not right yet. At position 1 you said full_backward 0.relu, but torch fired full_backward 1."
-    )
-    expect(stage.locator(".oq-why")).to_contain_text("the last call comes first: '1' was called after '0.relu'.")
-    expect(stage.locator("tbody tr").first).to_contain_text("✗ first difference")
-    lab.look(stage, "quiz-revealed")
-
-    # The right order by keyboard.
-    press(stage, "Start over")
-    expect(stage.locator("tbody tr")).to_have_count(0)
-    expect(stage.locator(".oq-question")).to_be_visible()
-    for name in right:
-        card = stage.get_by_role("button", name=f"full_backward {name}", exact=True)
-        card.focus()
-        lab.page.keyboard.press("Enter")
-    expect(status).to_have_text("full_backward (root) is number 5. All are placed. Press Reveal.")
-    for _ in range(20):
-        lab.page.keyboard.press("Tab")
-        if stage.get_by_role("button", name="Reveal").evaluate("button => button === document.activeElement"):
-            break
-    lab.page.keyboard.press("Space")
-    expect(stage.locator(".oq-verdict")).to_have_text("All 5 right: this is torch's own order.")
-    lab.told("print(quiz.score, quiz.order == quiz.answer)", "5 True")
-
-    # From the kernel.
-    lab.kernel("quiz.start_over(); quiz.answer = ['full_backward 1']")
-    expect(stage.locator(".oq-placed")).to_have_text("full_backward 1")
-
-
-def test_both_run_again_from_a_new_kernel(opened: Lab) -> None:
+def test_it_runs_again_from_a_new_kernel(opened: Lab) -> None:
     lab = opened
     lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     lab.run_all()
@@ -191,17 +138,10 @@ def test_both_run_again_from_a_new_kernel(opened: Lab) -> None:
     expect(player(lab).locator(".op-words")).to_contain_text("No hook has fired yet")
     press(player(lab), "Next")
     lab.told("print(player.index)", "0")
-    expect(quiz(lab).locator(".oq-placed")).to_have_count(0)
-    quiz(lab).locator(".oq-card").first.click()
-    lab.told("print(len(quiz.answer))", "1")
 
 
 def player(lab: Lab, number: int = 0) -> Locator:
     return lab.page.locator("section[aria-label='Order player']").nth(number)
-
-
-def quiz(lab: Lab) -> Locator:
-    return lab.page.locator("section[aria-label='Order quiz']")
 
 
 def press(stage: Locator, name: str) -> None:

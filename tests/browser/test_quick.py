@@ -47,30 +47,6 @@ def press(lab: Lab, at: Locator, keys: str, times: int = 1) -> None:
         lab.page.keyboard.press(key)
 
 
-def test_pre_hook_playground(slow: Lab) -> None:
-    stage = slow.stage("what the pre-hook returns")
-    brightness, row = (stage.get_by_label(name, exact=True) for name in ("brightness", "square: row"))
-    pad, code, edited = stage.locator(".ph-pad"), stage.locator(".ph-code"), ".ph-figure:nth-child(2) img"
-    slow.settled(stage)
-    first = slow.pixels(edited)
-    for _ in range(ROUNDS):
-        press(slow, brightness, "ArrowRight", 12)
-        press(slow, pad, "ArrowDown ArrowRight", 4)
-        slow.settled(stage)
-        expect(row).to_have_value("4", timeout=1)
-        expect(code).to_contain_text("x[..., 4:11, 4:11] = 0", timeout=1)
-        expect(code).to_contain_text("# brightness: +0.12", timeout=1)
-        said = "print(playground.row, playground.column, playground.brightness, code.count('= 0  # square'))"
-        assert slow.kernel(f"code = playground.code; {said}") == "4 4 0.12 1"
-        # What is pressed last is done last, though slider and button are two ways to say something.
-        press(slow, brightness, "ArrowRight", 6)
-        stage.get_by_role("button", name="Reset").click()
-        slow.settled(stage)
-        expect(brightness).to_have_value("0", timeout=1)
-        assert slow.pixels(edited) == first
-        assert slow.kernel("print(playground._edits())") == "[]"
-
-
 def test_gradient_playground(slow: Lab) -> None:
     stage = slow.stage("Gradient playground")
     kind = {name: stage.get_by_label(f"what is put on {name}", exact=True) for name in "abcd"}
@@ -161,24 +137,6 @@ def test_order_player(slow: Lab) -> None:
         slow.settled(stage)
         expect(stage.locator(".op-lit .op-number")).to_have_text("9", timeout=1)
         assert slow.kernel("print(player.index)") == "8"
-
-
-def test_order_quiz(slow: Lab) -> None:
-    stage = slow.stage("Order quiz")
-    for _ in range(ROUNDS):
-        for name in ("1", "0", "(root)"):
-            stage.get_by_role("button", name=f"full_backward {name}", exact=True).click()
-        stage.get_by_role("button", name="Take back").click()
-        stage.get_by_role("button", name="Reveal").click()
-        slow.settled(stage)
-        expect(stage.locator(".oq-verdict")).to_contain_text("2 of 3 right, then you stopped", timeout=1)
-        assert slow.kernel("print(quiz.answer, quiz.revealed)") == "['full_backward 1', 'full_backward 0'] True"
-        stage.get_by_role("button", name="Start over").click()
-        stage.locator(".oq-card").first.click()
-        stage.get_by_role("button", name="Take back").click()
-        slow.settled(stage)
-        expect(stage.locator(".oq-placed")).to_have_count(0, timeout=1)
-        assert slow.kernel("print(quiz.answer, quiz.revealed)") == "[] False"
 
 
 def test_attention_picker(slow: Lab) -> None:

@@ -74,20 +74,8 @@ def test_layer_picker(page: Page) -> None:
     expect(caption).to_contain_text("block2.relu (ReLU)")
 
 
-def test_pre_hook_playground(page: Page) -> None:
-    playground = widget(page, 1)
-    edited, code = playground.locator(".ph-figure:nth-child(2) img"), playground.locator(".ph-code")
-    before = edited.get_attribute("src")
-    playground.get_by_label("brightness", exact=True).focus()
-    page.keyboard.press("ArrowRight")
-    expect(code).to_contain_text("# brightness: +0.01")
-    expect(edited).not_to_have_attribute("src", str(before))
-    edited.click()
-    expect(code).to_contain_text("= 0  # square: 7 rows")
-
-
 def test_gradient_playground(page: Page) -> None:
-    playground = widget(page, 2)
+    playground = widget(page, 1)
     table, factor = playground.locator(".gp-numbers"), playground.get_by_label("factor of the hook on d", exact=True)
     a = table.locator("tbody tr", has=page.locator("th:text-is('a')")).locator("td").last
     expect(a).to_have_text("12")
@@ -99,7 +87,7 @@ def test_gradient_playground(page: Page) -> None:
 
 
 def test_grad_input_explorer(page: Page) -> None:
-    explorer = widget(page, 3)
+    explorer = widget(page, 2)
     first = explorer.locator(".gi-compare tbody tr", has_text="grad_input[0]").locator("td")
     different = explorer.get_by_role("button", name="different", exact=True)
     different.click()
@@ -117,7 +105,7 @@ def test_grad_input_explorer(page: Page) -> None:
 
 
 def test_order_player(page: Page) -> None:
-    player = widget(page, 4)
+    player = widget(page, 3)
     words = player.locator(".op-words")
     expect(words).to_have_text("No hook has fired yet. 12 will.")
     player.get_by_role("button", name="Next").click()
@@ -127,19 +115,8 @@ def test_order_player(page: Page) -> None:
     expect(words).to_contain_text("full backward hook of layer (root)")
 
 
-def test_order_quiz(page: Page) -> None:
-    quiz = widget(page, 5)
-    quiz.get_by_role("button", name="full_backward 0", exact=True).click()
-    quiz.get_by_role("button", name="full_backward (root)", exact=True).focus()
-    page.keyboard.press("Enter")
-    expect(quiz.get_by_role("status")).to_have_text("full_backward (root) is number 2. 1 left.")
-    quiz.get_by_role("button", name="Reveal").click()
-    # The kernel knows the order; the page has asked it.
-    expect(quiz.locator(".oq-verdict")).to_contain_text("you said full_backward 0, but torch fired full_backward 1.")
-
-
 def test_attention_picker(page: Page) -> None:
-    looks = widget(page, 6)
+    looks = widget(page, 4)
     caption, image = looks.locator(".at-caption"), looks.locator("img")
     expect(caption).to_contain_text("head 0 of 4")
     before = image.get_attribute("src")
@@ -153,7 +130,7 @@ def test_attention_picker(page: Page) -> None:
 
 
 def test_patch_map(page: Page) -> None:
-    patches = widget(page, 7)
+    patches = widget(page, 5)
     caption, grid = patches.locator(".pm-caption"), patches.get_by_role("grid")
     patches.get_by_role("gridcell", name="0, position 1 'cat':").click()
     expect(caption).to_contain_text("0, position 1 'cat':")
@@ -164,7 +141,7 @@ def test_patch_map(page: Page) -> None:
 
 
 def test_token_picker(page: Page) -> None:
-    reads = widget(page, 8)
+    reads = widget(page, 6)
     told, image = reads.locator(".tk-told"), reads.locator(".tk-map img")
     expect(told).to_contain_text("1, token 5 mat")
     reads.get_by_role("option", name="1 cat").click()

@@ -24,7 +24,7 @@ from tests.shared.disks import a_small_disk
 
 CHAPTERS = [path for path in chapters(NOTEBOOKS) if path.stem[:2] < "90"]
 
-GUESSES = r"^guess = Guess\(____|OrderQuiz\("
+GUESSES = r"^guess = Guess\(____"
 
 each_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 

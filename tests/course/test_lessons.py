@@ -55,8 +55,7 @@ def test_every_guess_is_held_against_what_was_seen(chapter: making.Chapter) -> N
     assert len(asked) == code.count("guess.compare(") >= 2
     assert asked == sorted({*asked}), "a section asks one question"
     assert {*asked} <= {*questions_of(int(chapter.number))}
-    if "OrderQuiz(" not in code:  # which is a question, too
-        assert len(asked) == len(questions_of(int(chapter.number)))
+    assert len(asked) == len(questions_of(int(chapter.number)))
 
 
 def test_parts_come_in_order(chapter: making.Chapter) -> None:
@@ -114,4 +113,4 @@ def test_figures_have_alt_text_and_numbers(chapter: making.Chapter) -> None:
                 assert "image/png" not in data, "a notebook stores each picture once"
                 assert html.count("<img ") == len(re.findall(r'<img alt="[^"]{20,}"', html)) == 1
                 # What is not solved yet shows names, and no numbers.
-                assert "<table>" in data["text/html"] or data["text/plain"].startswith(("PlayingMap", "OrderQuiz"))
+                assert "<table>" in data["text/html"] or data["text/plain"].startswith("PlayingMap")

@@ -58,15 +58,6 @@ def test_what_a_prediction_asks_for_is_folded_up_to_the_next_heading() -> None:
     assert made[2]["outputs"] == []
 
 
-def test_what_a_quiz_asks_for_is_folded_below_it() -> None:
-    quiz = {**cell("code", "quiz = OrderQuiz(recording)\nquiz"), "outputs": [{"data": {pages.WIDGET: {}}}]}
-    cells = [quiz, {**cell("code", "quiz.reveal()"), "id": "def"}, cell("markdown", "**Why.** So.")]
-    made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {"abc": "Words."}))))
-    assert 'data-live="01-abc"' in made[1]
-    assert made[2].startswith("<details class='answer'>")
-    assert made[3:] == ["quiz.reveal()", "**Why.** So.", "</details>\n"]
-
-
 def test_imports_are_folded_but_not_twice() -> None:
     imports, more = cell("code", "import torch\nfrom torch import nn"), cell("code", "import torch\nx = 1")
     cells = [imports, more, cell("code", "guess = Guess(____)"), imports, cell("code", "%timeit 1")]

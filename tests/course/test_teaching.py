@@ -56,12 +56,8 @@ def test_a_page_names_the_slides_that_a_class_sees(chapter: Chapter) -> None:
         slides[-1] += cell["source"] + "\n"
     asked = {int(number) for number in re.findall(r"^- slide (\d+): the question", page, re.MULTILINE)}
     answered = {int(number) for number in re.findall(r"^- slide (\d+): the answer", page, re.MULTILINE)}
-    assert asked == {
-        at for at, slide in enumerate(slides, 1) if re.search(r"^guess = Guess\(|^quiz = Order", slide, re.M)
-    }
-    assert answered == {
-        at for at, slide in enumerate(slides, 1) if re.search(r"^(guess\.compare|quiz\.reveal)\(", slide, re.M)
-    }
+    assert asked == {at for at, slide in enumerate(slides, 1) if re.search(r"^guess = Guess\(", slide, re.M)}
+    assert answered == {at for at, slide in enumerate(slides, 1) if re.search(r"^guess\.compare\(", slide, re.M)}
     for heading in teaching.read_teaching(chapter).sections:
         below = page.split(f"## {heading} · ")[1]
         first = int(re.search(r"\*\*On the screen\.\*\* Slides (\d+) to \d+\.", below)[1])  # type: ignore[index]

@@ -31,7 +31,7 @@ LOADED = (
     "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
-    "hookscope_course.widgets.quiz", "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
+    "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
     "hookscope_course.practice.probing", "hookscope_course.maps", "tests.kernels.forks", "safetensors.torch",
     "PIL.JpegImagePlugin",
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13

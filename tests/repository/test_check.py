@@ -129,8 +129,8 @@ def test_a_chapter_is_found_by_its_folder(checkout: Checkout) -> None:
 REACHED = {
     "lessons/build/making.py": ("tests/course/test_build.py", "imports lessons.build"),
     "helpers/hookscope_course/ranks/group.py": ("tests/course/test_ranks.py", "imports hookscope_course.ranks"),
-    "helpers/hookscope_course/widgets/quiz.js": (
-        "tests/course/widgets/test_quiz.py",
+    "helpers/hookscope_course/widgets/gradients.js": (
+        "tests/course/widgets/test_gradients.py",
         "hookscope_course.widgets changed",
     ),
     "tests/shared/recorded.py": ("tests/package/recordings/test_warnings.py", "imports tests.shared.recorded"),

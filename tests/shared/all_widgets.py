@@ -11,10 +11,9 @@ model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
 with hookscope.record(model) as recording:
     model(torch.ones(1, 4, requires_grad=True)).sum().backward()
 """.strip(),
-    *("picker = LayerPicker(net, five)\npicker", "playground = PreHookPlayground(net, five)\nplayground"),
+    "picker = LayerPicker(net, five)\npicker",
     *("playing = GradientPlayground()\nplaying", "explorer = GradInputExplorer()\nexplorer"),
     "player = OrderPlayer(recording)\nplayer",
-    'quiz = OrderQuiz(recording, kinds="full_backward")\nquiz',
     """
 torch.manual_seed(0)
 two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True) for heads in (4, 2)]).eval()
@@ -37,4 +36,4 @@ reads = TokenPicker(reader, torch.tensor([[0, 1, 2, 3, 0, 5]]), vocabulary="the 
 reads
 """.strip(),
 )
-"""The cells of a notebook with all nine widgets: imports, then one for each."""
+"""The cells of a notebook with all seven widgets: imports, then one for each."""

@@ -1,4 +1,4 @@
-"""Widgets that teach one chapter each: a call, an order, an edited input, a gradient, `grad_input`.
+"""Widgets that teach one chapter each: a call, a gradient, `grad_input`.
 
 A widget is imported on first use, so that the course works without anywidget.
 """
@@ -10,17 +10,13 @@ if TYPE_CHECKING:
     from hookscope_course.widgets.call_source import CallSource
     from hookscope_course.widgets.grad_input import GradInputExplorer
     from hookscope_course.widgets.gradients import GradientPlayground
-    from hookscope_course.widgets.pre_hook import PreHookPlayground
-    from hookscope_course.widgets.quiz import OrderQuiz
 
 _FILES = {
     "CallSource": "call_source",
     "GradInputExplorer": "grad_input",
     "GradientPlayground": "gradients",
-    "OrderQuiz": "quiz",
-    "PreHookPlayground": "pre_hook",
 }
-__all__ = ["CallSource", "GradInputExplorer", "GradientPlayground", "OrderQuiz", "PreHookPlayground"]
+__all__ = ["CallSource", "GradInputExplorer", "GradientPlayground"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,16 +5,8 @@ from __future__ import annotations
 import comm
 import pytest
 
-from hookscope import samples
-from hookscope_course.widgets.pre_hook import PreHookPlayground
-
 
 @pytest.fixture(autouse=True)
 def _without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send messages nowhere; where another test has imported ipykernel, they would not even be made."""
     monkeypatch.setattr(comm, "create_comm", comm.DummyComm)
-
-
-@pytest.fixture
-def digit():
-    return PreHookPlayground(samples.digit_cnn(), samples.digit(5))

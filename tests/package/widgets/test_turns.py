@@ -9,13 +9,13 @@ import pytest
 import traitlets
 
 from hookscope import samples
+from hookscope_course.digits import SilenceChannel
 from hookscope_course.widgets.gradients import GradientPlayground
-from hookscope_course.widgets.pre_hook import PreHookPlayground
 
 
 @pytest.fixture
-def playground() -> PreHookPlayground:
-    return PreHookPlayground(samples.digit_cnn(), samples.digit(5))
+def figure() -> SilenceChannel:
+    return SilenceChannel(samples.digit_cnn(), samples.digit(5))
 
 
 def sent(widget: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -25,25 +25,21 @@ def sent(widget: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return messages
 
 
-def test_the_number_of_what_was_asked_comes_last(
-    playground: PreHookPlayground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages = sent(playground, monkeypatch)
-    playground.set_state({"brightness": 0.5, "_request": 7})
+def test_the_number_of_what_was_asked_comes_last(figure: SilenceChannel, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = sent(figure, monkeypatch)
+    figure.set_state({"factor": 0.5, "_request": 7})
     assert "code" in {name for message in messages[:-2] for name in message["state"]}
     assert messages[-2] == {
-        "method": "echo_update", "state": {"brightness": 0.5, "_request": 7}, "buffer_paths": [],
+        "method": "echo_update", "state": {"factor": 0.5, "_request": 7}, "buffer_paths": [],
     }  # fmt: skip
     assert messages[-1]["state"] == {"_response": 7}
 
 
-def test_what_is_refused_is_put_back_on_the_page(
-    playground: PreHookPlayground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages = sent(playground, monkeypatch)
-    with pytest.raises(traitlets.TraitError, match="row=99 is not valid"):
-        playground.set_state({"row": 99, "_request": 1})
-    assert messages[-1]["state"]["row"] == playground.row == 0
+def test_what_is_refused_is_put_back_on_the_page(figure: SilenceChannel, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = sent(figure, monkeypatch)
+    with pytest.raises(traitlets.TraitError, match="there is no channel 99"):
+        figure.set_state({"channel": 99, "_request": 1})
+    assert messages[-1]["state"]["channel"] == figure.channel == 0
 
 
 def test_what_is_made_another_is_an_echo_which_the_page_drops_if_it_has_said_more(
@@ -56,19 +52,19 @@ def test_what_is_made_another_is_an_echo_which_the_page_drops_if_it_has_said_mor
     assert said == [("echo_update", {"c": "hook"})]
 
 
-def test_the_page_waits_for_its_turn_while_a_cell_sets_several_traits(playground: PreHookPlayground) -> None:
+def test_the_page_waits_for_its_turn_while_a_cell_sets_several_traits(figure: SilenceChannel) -> None:
     begun = threading.Event()
 
     def page() -> None:
         begun.set()
-        playground.set_state({"brightness": 0.5, "_request": 1})
+        figure.set_state({"factor": 0.5, "_request": 1})
 
     thread = threading.Thread(target=page)
-    with playground.hold_sync():
+    with figure.hold_sync():
         thread.start()
         begun.wait()
         thread.join(0.5)
-        assert playground.brightness == 0
-        playground.noise = 0.25
+        assert figure.factor == 1
+        figure.channel = 2
     thread.join()
-    assert (playground.brightness, playground.noise) == (0.5, 0.25)
+    assert (figure.factor, figure.channel) == (0.5, 2)

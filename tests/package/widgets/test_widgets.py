@@ -27,11 +27,6 @@ def recording() -> object:
     return log
 
 
-def revealed(quiz: course_widgets.OrderQuiz) -> course_widgets.OrderQuiz:
-    quiz.reveal()
-    return quiz
-
-
 def attention() -> object:
     torch.manual_seed(0)
     layer = nn.MultiheadAttention(4, 2, batch_first=True).eval()
@@ -51,9 +46,7 @@ _KEPT: list[nn.Module] = []
 WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
     "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
-    "OrderQuiz": lambda: revealed(course_widgets.OrderQuiz(recording())),
     "CallSource": lambda: course_widgets.CallSource(),
-    "PreHookPlayground": lambda: course_widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
     "GradientPlayground": lambda: course_widgets.GradientPlayground(),
     "GradInputExplorer": lambda: course_widgets.GradInputExplorer(),
     "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
