@@ -66,18 +66,23 @@ def slides_of(cells: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def _parts(cells: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The cells that a class sees, text cut where a slide begins; each with an id of its own."""
+    exercises = False
     for cell in cells:
         source = "".join(cell["source"])
         if {"solution", "edition", "exercise", "question", "hint", "stop"} & set(tags(cell)):
             continue
         if cell["cell_type"] == "code":
-            if source := _ASKED.sub("", source):
+            asks = _ASKED.match(source)
+            # Behind an exercise, a cell may run the learner's answer, which a class does not have.
+            if (asks or not exercises) and (source := _ASKED.sub("", source)):
                 yield {**cell, "source": source}
-            continue
-        if source.startswith("## Exercises"):
             continue
         source = _ELSEWHERE.sub(r"\1", _LEADS_AWAY.sub("", source))
         for number, part in enumerate(filter(str.strip, _STARTS.split(source))):
+            if part.startswith(("# ", "## ")):
+                exercises = part.startswith("## Exercises")
+            if exercises:
+                continue
             identity = {"id": f"{cell['id']}-{number}" if number else cell["id"]} if "id" in cell else {}
             yield {**cell, **identity, "source": part.strip()}
 
