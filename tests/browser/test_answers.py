@@ -23,8 +23,7 @@ SIZES = ((1280, 800), (1440, 900), (1920, 1080))
 PAGES = [path for path in chapters(NOTEBOOKS) if path.stem[:2] <= "18"]
 # What opens a fold says nothing of what is in it, if it is one of these. Spaces do not count.
 HANDLES = (
-    "Why? Open it when you have run the cells above.",
-    "More. Open it when you have run the cells above.",
+    HANDLE.removeprefix("#### "),
     "Details",
 )
 LOOK = """async ([place, inWhy, handles]) => {
@@ -178,6 +177,11 @@ def in_sight(lab: Lab, question: Question, in_why: list[bool]) -> str:
         words = " ".join(
             each["text"] for each in below if each["kind"] == "text" and each["cell"] > max(question.places)
         )
-        if question.answer not in NOT_GIVEN_AWAY.get(question.name[:2], {}) and standing(question.answer).search(words):
+        is_word = question.answer not in ("yes", "no")  # these stand in many a sentence that tells nothing
+        if (
+            is_word
+            and question.answer not in NOT_GIVEN_AWAY.get(question.name[:2], {})
+            and standing(question.answer).search(words)
+        ):
             return f"{question.answer!r} is read in the words below it: {words[:200]!r}"
     return ""

@@ -166,7 +166,7 @@ def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
             assert answer, said
             between = [text for text in section[guessed:] if text.startswith("**")]  # not the code that finds it out
             words = re.sub(r"^## \d+ · ", "", "\n".join([above, *between]), flags=re.M)
-            if standing(answer[1]).search(words):
+            if answer[1] not in ("yes", "no") and standing(answer[1]).search(words):
                 read.add(answer[1])
         section.append(cell.source)
     assert read == {*NOT_GIVEN_AWAY.get(name[:2], {})}
