@@ -12,8 +12,8 @@ KEPT = ("kernelspec", "language_info")  # of a notebook's metadata
 def learners(notebook: dict[str, Any]) -> dict[str, Any]:
     """Make the learner's edition of a built notebook, as JSON; the notebook itself stays as it is.
 
-    The tags that the builder gave the cells say what they are. Gone are all outputs, the solutions, and the note that
-    names the other edition. An error in an exercise does not stop the cells below it when all cells are run.
+    The tags that the builder gave the cells say what they are. Gone are all outputs, the solutions, labels with nothing
+    to say, and the note that names the other edition. An error in an exercise does not stop the cells below it when all cells are run.
 
     Example:
         >>> cell = {"cell_type": "code", "metadata": {"tags": ["solution"]}, "source": "42", "outputs": []}
@@ -23,7 +23,7 @@ def learners(notebook: dict[str, Any]) -> dict[str, Any]:
     """
     cells, is_told = [], False
     for cell in notebook["cells"]:
-        if {"solution", "edition"} & set(tags(cell)):
+        if {"solution", "edition"} & set(tags(cell)) or is_bare_label(cell):
             continue
         if cell["cell_type"] == "markdown":
             is_way_on = bool({"stop", "fast_track"} & set(tags(cell)))
@@ -55,6 +55,11 @@ def learners_cell(cell: dict[str, Any]) -> dict[str, Any]:
     elif re.search(r"\balt\s*=", source):  # what a figure will show is told there to who cannot see it
         cell["metadata"] = {**cell["metadata"], "jupyter": {"source_hidden": True}}
     return cell
+
+
+def is_bare_label(cell: dict[str, Any]) -> bool:
+    """Whether a cell is a "Run." or a "See." with nothing to say; in a class it begins a slide."""
+    return cell["cell_type"] == "markdown" and "".join(cell["source"]).strip() in ("**Run.**", "**See.**")
 
 
 def fold_reasons(source: str, is_told: bool = False, is_way_on: bool = False) -> list[tuple[str, bool]]:

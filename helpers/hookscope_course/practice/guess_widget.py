@@ -12,7 +12,6 @@ from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.practice.card import Card
 from hookscope_course.practice.question import Question, label
 
-
 _begun: dict[str, Any] = {}
 """By question, what was clicked and is not complete yet: if the cell runs again, it is still there."""
 

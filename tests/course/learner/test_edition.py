@@ -106,6 +106,12 @@ def test_links_to_headings_still_lead_there(edition: nbformat.NotebookNode, name
             assert heading[0] in kept[cell.id].source
 
 
+def test_no_label_stands_where_it_has_nothing_to_say(edition: nbformat.NotebookNode) -> None:
+    for cell in edition.cells:
+        assert cell.source.strip() not in ("**Run.**", "**See.**")
+        assert "<summary>Details</summary>" not in cell.source, "say what is in it"
+
+
 def test_every_question_and_its_starter_is_there(edition: nbformat.NotebookNode, texts: list[ExerciseText]) -> None:
     sources = [cell.source for cell in edition.cells]
     for text in texts:
