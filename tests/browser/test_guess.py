@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import Lab
+from hookscope_course.learner.edition import FOLDED, HANDLE
+from tests.shared.lab import KERNEL, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 CODE = """
@@ -142,3 +144,25 @@ def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
     expect(asked.get_by_role("status")).to_contain_text("Your guess: list, dict")
     assert lab.axe(".hookscope") == []
     lab.told("print(guess.guess)", "['list', 'dict']")
+
+
+def test_a_reason_and_its_code_open_when_shift_and_enter_come_to_them(lab: Lab) -> None:
+    text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    fold = text(HANDLE, metadata={FOLDED: True})
+    cells = [code(FORGET + CODE), code("guess.compare(70)"), fold, text("It is so:"), code("'shown'"), text("## 2")]
+    notebook = nbformat.v4.new_notebook(cells=[*cells, *(code("1") for _ in range(30))], metadata=KERNEL)
+    nbformat.write(notebook, lab.folder / "a_fold.ipynb")
+    lab.open("a_fold.ipynb", again=True)
+    page = lab.page
+    page.locator(".jp-Cell").first.click()
+    go_on(lab, 1)
+    expect(page.get_by_role("region", name="Your guess")).to_be_visible()
+    go_on(lab, 2)
+    expect(page.get_by_role("region", name="Guess now")).to_be_visible()
+    reason, shown = page.get_by_text("It is so:"), page.locator(".cm-line", has_text="shown")
+    expect(reason).to_be_hidden()
+    expect(shown).to_be_hidden()
+    go_on(lab, 3)
+    expect(reason).to_be_visible()
+    expect(reason).to_be_in_viewport()
+    expect(shown).to_be_visible()

@@ -13,7 +13,8 @@ def learners(notebook: dict[str, Any]) -> dict[str, Any]:
     """Make the learner's edition of a built notebook, as JSON; the notebook itself stays as it is.
 
     The tags that the builder gave the cells say what they are. Gone are all outputs, the solutions, labels with nothing
-    to say, and the note that names the other edition. An error in an exercise does not stop the cells below it when all cells are run.
+    to say, and the note that names the other edition. An error in an exercise does not stop the cells below it when all
+    cells are run.
 
     Example:
         >>> cell = {"cell_type": "code", "metadata": {"tags": ["solution"]}, "source": "42", "outputs": []}
