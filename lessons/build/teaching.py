@@ -193,7 +193,10 @@ def _screen(chapter: Chapter, heading: str) -> Iterator[str]:
 def _wrong_guesses(chapter: Chapter, heading: str) -> Iterator[str]:
     """The wrong guesses of a section, and what the page says to each."""
     asked = questions_of(int(chapter.number)).get(f"{chapter.number}.{heading.split()[0]}", Question())
-    said = [f"- `{guess!r}`: {reason}" for guess, reason in asked.wrong]
+    names = {True: "yes", False: "no"}  # as on the buttons
+    said = [
+        f"- `{names[guess] if isinstance(guess, bool) else repr(guess)}`: {reason}" for guess, reason in asked.wrong
+    ]
     said += [f"- any other: {asked.otherwise}"] * bool(asked.otherwise)
     if said:
         yield "**Wrong guesses,** and what each is told:"

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
+from hookscope_course.learner.edition import is_bare_label
 from lessons.build import reading
 from lessons.build.reading import NOTEBOOKS, ROOT
 
@@ -86,7 +87,7 @@ def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[
     where = f"notebooks/{path.name}"
     for cell in cells:
         source, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
-        if "edition" in tags or "hint" in tags:
+        if "edition" in tags or "hint" in tags or is_bare_label(cell):
             continue
         if cell["cell_type"] == "code":
             yield from _code(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))

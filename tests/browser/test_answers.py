@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 from playwright.sync_api import ViewportSize
 
 from hookscope_course.learner.copies import chapters, edition_of
+from hookscope_course.learner.edition import HANDLE
 from hookscope_course.places import NOTEBOOKS
 from tests.course.learner.test_edition import NOT_GIVEN_AWAY, standing
 from tests.shared.lab import Lab
@@ -21,13 +22,7 @@ from tests.shared.lab import Lab
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 SIZES = ((1280, 800), (1440, 900), (1920, 1080))
 PAGES = [path for path in chapters(NOTEBOOKS) if path.stem[:2] <= "18"]
-# What opens a fold says nothing of what is in it, if it is one of these. Spaces do not count.
-HANDLES = (
-    "Why? Open it when you have run the cells above.",
-    "More. Open it when you have run the cells above.",
-    "Details",
-)
-LOOK = """async ([place, inWhy, handles]) => {
+LOOK = """async ([place, inWhy, handle]) => {
     const notebook = window.jupyterapp.shell.currentWidget.content;
     const panel = notebook.node.querySelector(".jp-WindowedPanel-outer");
     const frame = () => new Promise((done) => requestAnimationFrame(done));
@@ -37,7 +32,8 @@ LOOK = """async ([place, inWhy, handles]) => {
         const predict = bold.find((each) => each.textContent === "Predict.");
         return (predict ? predict.closest("p") : notebook.widgets[place].node).getBoundingClientRect().top;
     };
-    const inSight = () => notebook.widgets.map((cell, at) => [cell, at]).filter(([cell]) => {
+    const shown = notebook.widgets.map((cell, at) => [cell, at]).filter(([cell]) => !cell.isHidden);
+    const inSight = () => shown.filter(([cell]) => {
         const [box, seen] = [cell.node.getBoundingClientRect(), panel.getBoundingClientRect()];
         return cell.node.isConnected && box.bottom > seen.top && box.top < seen.bottom;
     });
@@ -51,8 +47,9 @@ LOOK = """async ([place, inWhy, handles]) => {
     const full = () => {
         const [cells, box] = [inSight(), panel.getBoundingClientRect()];
         const [last, at] = cells.at(-1) ?? [];
-        return cells.every(drawn) && cells.every(([, each], turn) => each === cells[0][1] + turn) && last !== undefined
-            && (last.node.getBoundingClientRect().bottom >= box.bottom || at === notebook.widgets.length - 1);
+        const first = shown.indexOf(cells[0]);
+        return cells.every(drawn) && cells.every((each, turn) => each === shown[first + turn]) && last !== undefined
+            && (last.node.getBoundingClientRect().bottom >= box.bottom || at === shown.at(-1)[1]);
     };
     for (let [still, turn] = [0, 0]; still < 3; turn++) {
         if (turn > 2000) throw new Error(`cell ${place} does not come to the top, or is not drawn around it`);
@@ -79,17 +76,16 @@ LOOK = """async ([place, inWhy, handles]) => {
             if (seen(output)) note("output", output.textContent || output.innerHTML.slice(0, 80));
         }
         for (const line of cell.node.querySelectorAll(".cm-line")) {
-            if (cell.model.type === "code" && seen(line)) note("code", line.textContent);
+            if (cell.model.type === "code" && seen(line)) note(inWhy[at] ? "why" : "code", line.textContent);
         }
         let why = inWhy[at];
         for (const text of cell.node.querySelectorAll(".jp-RenderedMarkdown")) {
             const nodes = document.createTreeWalker(text, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
             for (let node = nodes.nextNode(); node; node = nodes.nextNode()) {
                 if (/^H[1-6]$/.test(node.nodeName)) [why, isNext] = [false, at > place];
-                if (/^(STRONG|B)$/.test(node.nodeName) && /^Why[.?]$/.test(node.textContent)) why = true;
-                const summary = node.parentElement.closest("summary");
+                if (node.parentElement.closest("h4") && squeezed(node.textContent) === handle) break;
+                if (/^(STRONG|B)$/.test(node.nodeName) && node.textContent === "Why.") why = true;
                 if (node.nodeType !== Node.TEXT_NODE || !node.data.trim() || !seen(node)) continue;
-                if (summary && handles.includes(squeezed(summary.textContent))) continue;
                 note(why ? "why" : isNext ? "next" : "text", node.data);
             }
         }
@@ -132,8 +128,8 @@ def starts_in_a_reason(cells: list[NotebookNode]) -> list[bool]:
     for cell in cells:
         states.append(inside and not {"stop", "fast_track"} & set(cell.metadata.get("tags", [])))
         if cell.cell_type == "markdown":
-            marks = re.findall(r"^#{1,6} |\*\*Why\.\*\*|<b>Why\?</b>", cell.source, re.M)
-            inside = not marks[-1].startswith("#") if marks else inside
+            heads = re.findall(r"^#{1,6} .*$", cell.source, re.M)
+            inside = heads[-1] == HANDLE if heads else inside
     return states
 
 
@@ -142,10 +138,10 @@ def starts_in_a_reason(cells: list[NotebookNode]) -> list[bool]:
     [pytest.param(PAGES[:3], id="00 to 02"), pytest.param(PAGES[3:], id="03 to 18", marks=pytest.mark.slow)],
 )
 def test_no_answer_is_on_the_screen_while_its_question_is_asked(lab: Lab, paths: list[Path]) -> None:
-    """An answer is in sight if text of a Why is, or of what follows it up to the next heading; an output; an alt text.
+    """An answer is in sight if text of a Why is, or what follows it up to the next heading; an output; an alt text.
 
-    So it is if the words before the Why have it. What stands in code cells that were not run does not count. The
-    question is at the top of the panel, and then the cell that takes the guess.
+    So it is if the words before the Why have it. What stands in the code above the Why does not count. The question is
+    at the top of the panel, and then the cell that takes the guess.
     """
     open_answers: dict[tuple[int, int], dict[str, str]] = {size: {} for size in SIZES}
     asked = 0
@@ -169,7 +165,7 @@ def test_no_answer_is_on_the_screen_while_its_question_is_asked(lab: Lab, paths:
 def in_sight(lab: Lab, question: Question, in_why: list[bool]) -> str:
     """What tells the answer while a question, or its guess, is at the top of the page; empty if nothing does."""
     for place in question.places:
-        found: list[dict[str, Any]] = lab.page.evaluate(LOOK, [place, in_why, HANDLES])
+        found: list[dict[str, Any]] = lab.page.evaluate(LOOK, [place, in_why, HANDLE.removeprefix("#### ")])
         below = [each for each in found if each["cell"] >= place]
         for each in below:
             is_alt = each["kind"] == "code" and re.search(r"\balt\s*=", each["text"])
@@ -178,6 +174,11 @@ def in_sight(lab: Lab, question: Question, in_why: list[bool]) -> str:
         words = " ".join(
             each["text"] for each in below if each["kind"] == "text" and each["cell"] > max(question.places)
         )
-        if question.answer not in NOT_GIVEN_AWAY.get(question.name[:2], {}) and standing(question.answer).search(words):
+        is_word = question.answer not in ("yes", "no")  # these stand in many a sentence that tells nothing
+        if (
+            is_word
+            and question.answer not in NOT_GIVEN_AWAY.get(question.name[:2], {})
+            and standing(question.answer).search(words)
+        ):
             return f"{question.answer!r} is read in the words below it: {words[:200]!r}"
     return ""

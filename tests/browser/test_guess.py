@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import Lab
+from hookscope_course.learner.edition import FOLDED, HANDLE
+from tests.shared.lab import KERNEL, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 CODE = """
@@ -33,7 +35,9 @@ def test_a_wrong_guess_gets_its_reason_and_a_second_try(lab: Lab) -> None:
     expect(again).not_to_contain_text("It is 70")
     again.get_by_role("button", name="70", exact=True).focus()
     page.keyboard.press("Enter")
-    expect(again.get_by_role("status")).to_contain_text("At the second try: 70")
+    expect(again.get_by_role("status")).to_contain_text(
+        "Right, at the second try. The answer is 70. What a hook returns"
+    )
     expect(again.get_by_role("button", name="Show the answer")).to_be_hidden()
 
 
@@ -43,6 +47,7 @@ import sys
 guessing = sys.modules.get("hookscope_course.practice.guess")
 if guessing and "forgotten" not in globals():
     guessing._clicked.clear()
+    sys.modules["hookscope_course.practice.guess_widget"]._begun.clear()
     guessing.score._wrong.clear()
     forgotten = True
 """
@@ -79,8 +84,7 @@ def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
     expect(asked).to_contain_text("Click your guess, or type it in place of ____. Then go on with Shift+Enter.")
     asked.get_by_role("button", name="61", exact=True).click()
     lab.settled()
-    assert active_cell(lab) == 0
-    go_on(lab, 1)
+    assert active_cell(lab) == 1, "the press is wasted on the cell that has just been answered"
     expect(asked.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(asked.get_by_role("status")).to_contain_text("Your guess: 61.")
     go_on(lab, 2)
@@ -88,14 +92,45 @@ def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
     expect(again.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-disabled", "true")
     high = again.evaluate("of => of.offsetHeight")
     again.get_by_role("button", name="70", exact=True).click()
-    expect(again.get_by_role("status")).to_contain_text("At the second try: 70.")
+    expect(again.get_by_role("status")).to_contain_text("Right, at the second try. The answer is 70.")
     lab.settled()
     assert again.evaluate("of => of.offsetHeight") == high, "what is below jumps"
-    assert again.evaluate("of => of.contains(document.activeElement)"), "Shift+Enter is dead"
-    go_on(lab, 2)
+    assert active_cell(lab) == 2
+    asked.hover()
+    page.wait_for_function("([of, high]) => of.offsetHeight < high", arg=[again.element_handle(), high])
+    go_on(lab, 3)
     lab.run_all()
     lab.told("print(guess.guess)", "70")
-    expect(page.locator(".jp-OutputArea", has_text="At the second try: 70.")).to_be_visible()
+    expect(page.locator(".jp-OutputArea", has_text="Right, at the second try.")).to_be_visible()
+
+
+def test_by_keyboard_the_focus_stays_and_shift_and_enter_go_on(lab: Lab) -> None:
+    lab.scratch("a_guess_by_key", FORGET + CODE, "guess.compare(70)", "1", run=False)
+    page = lab.page
+    page.locator(".jp-Cell").first.click()
+    go_on(lab, 1)
+    button = page.get_by_role("region", name="Your guess").get_by_role("button", name="61", exact=True)
+    button.press("Enter")
+    lab.settled()
+    assert button.evaluate("of => of === document.activeElement")
+    go_on(lab, 1)
+    go_on(lab, 2)
+    again = page.get_by_role("region", name="Second try")
+    again.get_by_role("button", name="70", exact=True).press("Enter")
+    expect(again.get_by_role("status")).to_contain_text("Right, at the second try.")
+    lab.settled()
+    assert again.evaluate("of => of.contains(document.activeElement)"), "Shift+Enter is dead"
+    go_on(lab, 2)
+
+
+def test_cards_in_their_places_stay_when_the_cell_runs_again(lab: Lab) -> None:
+    lab.scratch("some_cards", FORGET + CODE.replace("03.1", "02.1"), "1")
+    asked = lab.page.get_by_role("region", name="Your guess")
+    asked.get_by_role("button", name="everywhere", exact=True).click()
+    lab.settled()
+    assert active_cell(lab) == 0, "the choice is not complete"
+    go_on(lab, 1)
+    expect(asked.locator(".gs-placed")).to_have_text(["everywhere"])
 
 
 def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
@@ -109,3 +144,25 @@ def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
     expect(asked.get_by_role("status")).to_contain_text("Your guess: list, dict")
     assert lab.axe(".hookscope") == []
     lab.told("print(guess.guess)", "['list', 'dict']")
+
+
+def test_a_reason_and_its_code_open_when_shift_and_enter_come_to_them(lab: Lab) -> None:
+    text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    fold = text(HANDLE, metadata={FOLDED: True})
+    cells = [code(FORGET + CODE), code("guess.compare(70)"), fold, text("It is so:"), code("'shown'"), text("## 2")]
+    notebook = nbformat.v4.new_notebook(cells=[*cells, *(code("1") for _ in range(30))], metadata=KERNEL)
+    nbformat.write(notebook, lab.folder / "a_fold.ipynb")
+    lab.open("a_fold.ipynb", again=True)
+    page = lab.page
+    page.locator(".jp-Cell").first.click()
+    go_on(lab, 1)
+    expect(page.get_by_role("region", name="Your guess")).to_be_visible()
+    go_on(lab, 2)
+    expect(page.get_by_role("region", name="Guess now")).to_be_visible()
+    reason, shown = page.locator("p", has_text="It is so:"), page.locator(".cm-line", has_text="shown")
+    expect(reason).to_be_hidden()
+    expect(shown).to_be_hidden()
+    go_on(lab, 3)
+    expect(reason).to_be_visible()
+    expect(reason).to_be_in_viewport()
+    expect(shown).to_be_visible()

@@ -34,6 +34,8 @@ def value_of(answer: str) -> Any:
         except (ValueError, SyntaxError):
             return text.removeprefix("full_backward ")
 
+    if answer in ("yes", "no"):
+        return answer == "yes"
     places = [one(text) for text in re.split(r", (?:then )?", answer)]
     return places if len(places) > 1 else places[0]
 
@@ -130,7 +132,9 @@ def test_the_answer_can_be_given(asked: Asked) -> None:
     if offers.choices:
         assert 2 <= len(offers.choices) <= 5
         right = [
-            each for each in offers.choices if asked.compare(each).startswith(("As you guessed", "At the second try"))
+            each
+            for each in offers.choices
+            if asked.compare(each).startswith(("As you guessed", "Right, at the second try"))
         ]
         assert len(right) == 1, right
         assert all(guess in offers.choices for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
@@ -143,7 +147,9 @@ def test_the_answer_can_be_given(asked: Asked) -> None:
     elif offers.slider:
         low, high, step = offers.slider
         stops = [round(low + step * at, 6) for at in range(round((high - low) / step) + 1)]
-        assert any(asked.compare(stop).startswith(("As you guessed", "At the second try", "Close")) for stop in stops)
+        assert any(
+            asked.compare(stop).startswith(("As you guessed", "Right, at the second try", "Close")) for stop in stops
+        )
         assert all(guess in stops for guess, _ in offers.wrong), "a wrong guess cannot be reached"
     else:
         assert offers.example
@@ -165,6 +171,20 @@ def test_every_wrong_guess_is_understood_and_gets_its_own_reason(asked: Asked) -
 def test_no_reason_tells_the_answer(asked: Asked) -> None:
     for reason in (*(reason for _, reason in asked.question.wrong), asked.question.otherwise):
         assert not tells(reason, asked.answer), reason
+
+
+@ALL
+def test_the_answer_comes_with_one_sentence_that_says_why(asked: Asked) -> None:
+    why = asked.question.because
+    assert re.fullmatch(r"[^.!?]*(?:[.](?=\w|`|\d)[^.!?]*)*\.", why), why
+    shown = repr(Guess(about=asked.about).compare(asked.answer).show())
+    assert re.fullmatch(r"The answer is .+\. " + re.escape(why), shown), shown
+
+
+@ALL
+def test_a_wrong_guess_is_spoken_of_as_past(asked: Asked) -> None:
+    for reason in (*(reason for _, reason in asked.question.wrong), asked.question.otherwise):
+        assert not re.search(r"\bYou expect\b", reason), reason
 
 
 @ALL
@@ -212,7 +232,11 @@ def test_a_list_stands_on_its_button_without_brackets() -> None:
 
 
 TWO_PLACES = Question(choices=([1, 1], [20, 1], [20, 3]), otherwise="Is it multiplied once for *each* call?")
-EITHER_OR = Question(choices=(True, False), otherwise="Which line would have taken it off, and was it reached?")
+EITHER_OR = Question(
+    choices=(True, False),
+    otherwise="Which line would have taken it off, and was it reached?",
+    because="The line was never reached.",
+)
 
 
 @pytest.fixture
@@ -263,10 +287,14 @@ def test_without_a_guess_a_copy_asks_again_and_tells_nothing() -> None:
     widget.answer = {"at": widget.options.index("1, 1")}
     assert (widget.heading, widget.tried, widget.is_over) == ("Not 1, 1.", "1, 1", False)
     widget.answer = {"at": widget.options.index("20, 3")}
-    assert (widget.heading, widget.message, widget.is_over) == ("At the second try:", "20, 3.", True)
+    assert (widget.heading, widget.message, widget.is_over) == (
+        "Right, at the second try.",
+        "The answer is 20, 3.",
+        True,
+    )
     assert score.read() == {"05.9": "second"}
     again = Guess(____, about="05.9")
-    assert repr(again.compare([20.0, 3.0])) == "At the second try: 20, 3."
+    assert repr(again.compare([20.0, 3.0])) == "Right, at the second try. The answer is 20, 3."
 
 
 @pytest.mark.usefixtures("copy")
@@ -274,7 +302,7 @@ def test_the_answer_is_shown_on_request() -> None:
     compared = Guess(____, about="05.9").compare([20.0, 3.0])
     widget = GuessWidget(compared.guess, compared)
     widget.answer = "show"
-    assert (widget.heading, widget.message, widget.is_over) == ("The answer:", "20, 3.", True)
+    assert (widget.heading, widget.message, widget.is_over) == ("The answer is 20, 3.", "", True)
 
 
 @pytest.mark.usefixtures("asks")
@@ -287,14 +315,25 @@ def test_outside_of_a_copy_nobody_clicks_and_the_answer_is_shown(monkeypatch: py
 @pytest.mark.usefixtures("asks")
 def test_of_two_answers_the_other_one_is_told_behind_the_reason() -> None:
     said = repr(Guess(False, about="01.9").compare(True))
-    assert re.fullmatch(r"Not False\. .+ reached\? So it is True\.", said)
-    assert repr(Guess(True, about="01.9").compare(True)) == "At the second try: True."
+    assert re.fullmatch(r"Not this time\. .+ reached\? The answer is yes\. The line was never reached\.", said)
+    assert repr(Guess(True, about="01.9").compare(True)).startswith("Right, at the second try. The answer is yes.")
+
+
+@pytest.mark.usefixtures("asks")
+def test_a_question_for_yes_or_no_has_these_buttons() -> None:
+    widget = click(guess := Guess(____, about="01.9"), "No")
+    assert widget.options == ["Yes", "No"]
+    assert guess.guess is False
+    assert (guess.said, widget.message) == ("no", "no.")
+    assert GuessWidget(Guess(____, about="01.9")).given == {"at": 1}
+    assert repr(Guess("yes", about="01.9").compare(True)) == "As you guessed: yes."
+    assert repr(Guess(about="01.8").compare(True)) == "No guess this time. It is True."
 
 
 @pytest.mark.usefixtures("asks")
 def test_a_second_wrong_guess_is_written_as_on_its_button() -> None:
     Guess([1, 1], about="05.9").compare([20.0, 3.0])
-    assert repr(Guess("20 1", about="05.9").compare([20.0, 3.0])).startswith("You guessed 20, 1. It is 20, 3. ")
+    assert repr(Guess("20 1", about="05.9").compare([20.0, 3.0])).startswith("You guessed 20, 1. The answer is 20, 3. ")
 
 
 def test_a_score_says_what_was_right_at_once_and_what_at_the_second_try() -> None:

@@ -49,6 +49,11 @@ def test_sections_predict_run_see_why_in_this_order(chapter: making.Chapter) -> 
         assert words == [word for word in ("Predict", "Run", "See", "Why") if word in words], text[:80]
 
 
+def test_a_box_says_what_it_holds(chapter: making.Chapter) -> None:
+    for title in re.findall(r"<summary>(.*?)</summary>", markdown(chapter)):
+        assert re.fullmatch(r"Details: .{5,}", title), title
+
+
 def test_every_guess_is_held_against_what_was_seen(chapter: making.Chapter) -> None:
     code = "\n".join(code_cells(chapter))
     asked = re.findall(r'^guess = Guess\(____, about="(.+?)"\)$', code, re.MULTILINE)

@@ -24,8 +24,11 @@ _HEADING = "Values in the image"
 _LONG = 12  # characters of a word that can break across lines
 _FOLD = 16  # rows that are always visible in HTML; the others are folded
 _CELL, _LINE = 300, 5000  # maximum number of characters in a cell, and in a caption or note
-# The image is drawn on white. On a dark page it gets a white border with round corners, like a card.
-_CARD = "max-width:100%;box-sizing:border-box;padding:10px;border-radius:8px;background:#fff"
+# The image is drawn on white, and stays so. Its frame has the color of the page: on a dark one, white would dazzle.
+_CARD = (
+    "max-width:100%;box-sizing:border-box;border:10px solid light-dark(#fff,#424242);border-radius:8px;"
+    "background:#fff padding-box"
+)
 _MOST = 400  # maximum number of rows; more would add megabytes to a notebook
 
 Rows = Sequence[Mapping[str, object]]

@@ -12,8 +12,9 @@ KEPT = ("kernelspec", "language_info")  # of a notebook's metadata
 def learners(notebook: dict[str, Any]) -> dict[str, Any]:
     """Make the learner's edition of a built notebook, as JSON; the notebook itself stays as it is.
 
-    The tags that the builder gave the cells say what they are. Gone are all outputs, the solutions, and the note that
-    names the other edition. An error in an exercise does not stop the cells below it when all cells are run.
+    The tags that the builder gave the cells say what they are. Gone are all outputs, the solutions, labels with nothing
+    to say, and the note that names the other edition. An error in an exercise does not stop the cells below it when all
+    cells are run.
 
     Example:
         >>> cell = {"cell_type": "code", "metadata": {"tags": ["solution"]}, "source": "42", "outputs": []}
@@ -23,16 +24,16 @@ def learners(notebook: dict[str, Any]) -> dict[str, Any]:
     """
     cells, is_told = [], False
     for cell in notebook["cells"]:
-        if {"solution", "edition"} & set(tags(cell)):
+        if {"solution", "edition"} & set(tags(cell)) or is_bare_label(cell):
             continue
         if cell["cell_type"] == "markdown":
-            source = "".join(cell["source"])
-            if not {"stop", "fast_track"} & set(tags(cell)):
-                cell = {**cell, "source": fold_reasons(source, is_told)}
-            is_told = ends_in_a_reason(source, is_told)
+            is_way_on = bool({"stop", "fast_track"} & set(tags(cell)))
+            parts = fold_reasons("".join(cell["source"]), is_told, is_way_on)
+            for source, is_fold in parts:
+                is_told = is_fold or (is_told and not _HEADING.search(source))
+            cells += _as_cells(cell, parts)
         else:
-            cell = learners_cell(cell)
-        cells.append(cell)
+            cells.append(learners_cell(cell))
     metadata = {name: value for name, value in notebook["metadata"].items() if name in KEPT}
     # Not the fingerprint: it changes with every line of the package, and the page does not.
     metadata["hookscope"] = {
@@ -57,57 +58,64 @@ def learners_cell(cell: dict[str, Any]) -> dict[str, Any]:
     return cell
 
 
-def fold_reasons(source: str, is_told: bool = False) -> str:
-    r"""Fold the reason behind a question away, until somebody opens it, and all text that follows it: they tell.
+def is_bare_label(cell: dict[str, Any]) -> bool:
+    """Whether a cell is a "Run." or a "See." with nothing to say; in a class it begins a slide."""
+    return cell["cell_type"] == "markdown" and "".join(cell["source"]).strip() in ("**Run.**", "**See.**")
 
-    The next section stays outside, and so does a box that is folded already.
+
+def fold_reasons(source: str, is_told: bool = False, is_way_on: bool = False) -> list[tuple[str, bool]]:
+    r"""Cut a text so that JupyterLab folds each reason, with all cells that follow it up to the next heading.
+
+    What follows a reason tells it as well, code and figures too. Who goes on with Shift+Enter opens the fold by that.
 
     Args:
         source: Markdown.
-        is_told: whether a cell above has the reason, in the same section.
+        is_told: the text stands behind a reason, with no heading between.
+        is_way_on: it says how to go on. A heading of its own keeps it out of the fold.
+
+    Returns:
+        The texts of the cells, each with whether it is the heading of a fold.
 
     Example:
-        >>> print(fold_reasons("**Why.** It is 70.\n\n## Next"))
-        <details><summary><b>Why?</b> Open it when you have run the cells above.</summary>
-        <BLANKLINE>
-        It is 70.
-        <BLANKLINE>
-        </details>
-        <BLANKLINE>
-        ## Next
+        >>> fold_reasons("**Why.** It is 70.\n\n## Next")
+        [('#### Why? Open it when you have run the cells above.', True), ('It is 70.', False), ('## Next', False)]
 
     """
-    first, *sections = _SECTION.split(source)
-    told = [_folded(first, is_told), *(_folded(section, False) for section in sections)]
-    return "\n\n".join(filter(None, (part.strip("\n") for part in told)))
+    if is_told and is_way_on:
+        source = re.sub(r"^\*\*(.+?)\.\*\*\s+", r"#### \1\n\n", source)
+    parts: list[tuple[str, bool]] = []
+    text = ""
+    for section in _SECTION.split(source):
+        before, *why = _WHY.split(section, maxsplit=1)
+        if is_told and _HEADING.match(section):  # a cell with a heading in it is not folded
+            parts.append((text, False))
+            text = ""
+        text += before
+        if why:
+            parts += [(text, False), (HANDLE, True)]
+            text = why[0]
+        is_told = bool(why) or (is_told and not _HEADING.match(section))
+    parts.append((text, False))
+    return [(text.strip("\n"), is_fold) for text, is_fold in parts if text.strip()]
 
 
-def ends_in_a_reason(source: str, is_told: bool) -> bool:
-    """Whether what follows a cell of Markdown stands behind a reason, with no heading between."""
-    first, *sections = _SECTION.split(source)
-    return bool(_WHY.search(sections[-1] if sections else first)) or (is_told and not sections)
+def _as_cells(cell: dict[str, Any], parts: list[tuple[str, bool]]) -> list[dict[str, Any]]:
+    """The cells that a cell of Markdown becomes; the one with its heading keeps its name, as links lead there."""
+    keeps = next((at for at, (source, is_fold) in enumerate(parts) if not is_fold and _HEADING.search(source)), 0)
+    made = []
+    for at, (source, is_fold) in enumerate(parts):
+        identity = {} if at == keeps or "id" not in cell else {"id": f"{cell['id']}-{at}"}
+        metadata = {"metadata": {**cell["metadata"], FOLDED: True}} if is_fold else {}
+        made.append({**cell, "source": source, **identity, **metadata})
+    return made
 
 
-def _folded(section: str, is_told: bool) -> str:
-    """Fold away what a section says from its reason on; all of it, if the reason is in a cell above."""
-    before, *why = _WHY.split(section, maxsplit=1)
-    if why:
-        told, handle = why[0], _HANDLE.format("Why?")
-    elif is_told:
-        before, told, handle = "", section, _HANDLE.format("More.")
-    else:
-        return section
-    parts = [before.strip("\n")]
-    for text in filter(str.strip, re.split(r"(<details>.*?</details>)", told, flags=re.DOTALL)):
-        is_box = text.startswith("<details>")
-        parts += [text] if is_box else [f"<details><summary>{handle}</summary>", text.strip(), "</details>"]
-        handle = handle if is_box else _HANDLE.format("More.")
-    return "\n\n".join(filter(None, parts))
-
-
+_HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 _WHY = re.compile(r"^\*\*Why\.\*\* ", re.MULTILINE)
-_HANDLE = "<b>{}</b> Open it when you have run the cells above."
+HANDLE = "#### Why? Open it when you have run the cells above."
+FOLDED = "jp-MarkdownHeadingCollapsed"
+"""The metadata with which JupyterLab and Notebook fold what stands below a heading."""
 
 
 def tags(cell: dict[str, Any]) -> list[str]:

@@ -171,12 +171,16 @@ class Comparison:
     def show(self) -> Card:
         """Show the answer without another try."""
         score.keep(self.guess.about, "shown")
-        self.card = Card("The answer:", self._answer)
+        self.card = Card(self._told, self.guess.question.because)
         return self.card
 
     @property
     def _answer(self) -> str:
         return _said(self.actual, self.actual, self.guess.question)
+
+    @property
+    def _told(self) -> str:
+        return f"The answer is {self._answer}."
 
     def _judge(self) -> Card:
         guess, actual, asked = self.guess.guess, self.actual, self.guess.question
@@ -192,20 +196,21 @@ class Comparison:
             score.keep(self.guess.about, "second" if before else "first")
             if found.heading == "Close:":
                 return found
-            return Card("At the second try:" if before else found.heading, self._answer, "right")
+            if before:
+                return Card("Right, at the second try.", f"{self._told} {asked.because}".strip(), "right")
+            return Card(found.heading, self._answer, "right")
         reason, is_first = _reason(guess, actual, asked), not before or before == [worded(guess)]
+        not_it = "Not this time." if isinstance(actual, bool) else f"Not {said}."
         if is_first:
             before[:] = [worded(guess)]
         if is_first and not _is_either_or(actual, asked):
             if not is_notebook():
                 reason += " Try again: change your guess and run both cells once more."
-            return Card(f"Not {said}.", reason.strip(), "wrong")
+            return Card(not_it, reason.strip(), "wrong")
         score.keep(self.guess.about, "shown")
         if is_first:  # a second try would ask nothing: only one answer is left
-            return Card(f"Not {said}.", f"{reason} So it is {self._answer}.".strip())
-        if asked.choices:
-            return Card(f"You guessed {said}.", f"It is {self._answer}. {reason}".strip())
-        return Card(found.heading, f"{found.message} {reason}".strip())
+            return Card(not_it, " ".join(filter(None, (reason, self._told, asked.because))))
+        return Card(f"You guessed {said}.", f"{self._told} {asked.because or reason}".strip())
 
     def _untold(self) -> Card:
         return Card("No guess this time.", f"It is {self._answer}.")
@@ -248,8 +253,11 @@ def _reason(guess: Any, actual: object, asked: Question) -> str:
 
 
 def _said(value: Any, actual: object, asked: Question) -> str:
-    """Return a value in words, as on the button that means it."""
-    return next((label(choice) for choice in asked.choices if _mean_the_same(choice, value, actual)), _say(value))
+    """Return a value in words, as on the button that means it; a yes and a no as they stand within a sentence."""
+    found = next((choice for choice in asked.choices if _mean_the_same(choice, value, actual)), None)
+    if found is None:
+        return _say(value)
+    return label(found).lower() if isinstance(found, bool) else label(found)
 
 
 def _mean_the_same(one: Any, other: Any, actual: object) -> bool:
@@ -309,7 +317,7 @@ def _meant(guess: Any, actual: object) -> Any:
     match actual:
         case bool():
             if not isinstance(guess, bool):
-                guess = {"true": True, "false": False}.get(str(guess).strip().lower())
+                guess = {"true": True, "yes": True, "false": False, "no": False}.get(str(guess).strip().lower())
             if guess is None:
                 raise _Unclear("True or False", "True")
         case int() | float():

@@ -1,7 +1,23 @@
 // A question: buttons, one or several, a slider, cards or a field. After the cell has run: the same, and a button that shows
 // the answer.
 
+/** Shift+Enter selects a cell of a closed fold, which nobody sees, and scrolls to the top. Then the fold has to open. */
+function openFolds(el) {
+  const notebook = el.closest(".jp-Notebook");
+  if (!notebook || notebook.dataset.hsFolds) return;
+  notebook.dataset.hsFolds = "open";
+  const HIDDEN = ".jp-Cell.jp-mod-active.lm-mod-hidden";
+  new MutationObserver((changes) => {
+    let cell = changes.map(({ target }) => target).find((target) => target.matches(HIDDEN));
+    const selected = cell;
+    while (cell && !cell.querySelector(".jp-showHiddenCellsButton")) cell = cell.previousElementSibling;
+    cell?.querySelector(".jp-showHiddenCellsButton").click();
+    if (cell) requestAnimationFrame(() => selected.scrollIntoView({ block: "center" }));
+  }).observe(notebook, { subtree: true, attributes: true, attributeFilter: ["class"] });
+}
+
 function draw(model, el) {
+  requestAnimationFrame(() => openFolds(el));
   const kind = model.get("kind");
   const options = model.get("options");
   const given = model.get("given");
@@ -22,6 +38,14 @@ function draw(model, el) {
   const tell = (answer) => put(model, { answer });
   // In a field, Shift+Enter is a key of the field. From the status, it runs the cell and goes on to the next one.
   const leave = () => status.focus({ preventScroll: true });
+  // After a choice by mouse the next cell is selected, so that Shift+Enter goes on. Who uses keys stays where she is.
+  let isByMouse = false;
+  el.addEventListener("click", (event) => { isByMouse = event.detail > 0; }, true);
+  const goOn = () => {
+    const next = el.closest(".jp-Cell")?.nextElementSibling;
+    if (isByMouse && next?.matches(".jp-Cell")) next.focus({ preventScroll: true });
+    return isByMouse && next?.contains(document.activeElement);
+  };
 
   /** Text with `code`, **strong** and *emphasis*, as elements. */
   const MARKS = /`([^`]+)`|\*\*(\S|\S.*?\S)\*\*|(?<![\w*])\*([^\s*]|[^\s*][^*]*?[^\s*])\*(?![\w*])/g;
@@ -43,16 +67,23 @@ function draw(model, el) {
         if (model.get("tried") === name) return;
         press(at);
         tell({ at });
+        if (!late) goOn();
       } }, name));
       if (given) press(given.at);
       const show = () => buttons.forEach((button) => button.setAttribute("aria-disabled", String(model.get("tried") === button.textContent)));
       return [[h("div", { class: "hs-row", role: "group", "aria-label": "Your guess" }, ...buttons)], show];
     },
     several() {
-      const buttons = options.map((name) => h("button", { type: "button", "aria-pressed": "false", onclick: ({ currentTarget }) =>
-        currentTarget.setAttribute("aria-pressed", String(currentTarget.getAttribute("aria-pressed") !== "true")) }, name));
+      const buttons = options.map((name) => h("button", { type: "button", "aria-pressed": "false", onclick: ({ currentTarget }) => {
+        currentTarget.setAttribute("aria-pressed", String(currentTarget.getAttribute("aria-pressed") !== "true"));
+        put(model, { begun: { those: those() } });
+      } }, name));
       const those = () => options.map((_, at) => at).filter((at) => buttons[at].getAttribute("aria-pressed") === "true");
-      const done = h("button", { type: "button", onclick: () => { if (those().length) tell({ those: those() }); } }, "This is my guess");
+      const done = h("button", { type: "button", onclick: () => {
+        if (!those().length) return;
+        tell({ those: those() });
+        if (!late) goOn();
+      } }, "This is my guess");
       if (given) given.those.forEach((at) => buttons[at].setAttribute("aria-pressed", "true"));
       return [[h("div", { class: "hs-row", role: "group", "aria-label": "Choose one or more" }, ...buttons, done)]];
     },
@@ -64,8 +95,12 @@ function draw(model, el) {
       const value = h("output", { class: "hs-value" });
       const show = () => { value.textContent = Number(control.value).toFixed(digits); };
       control.addEventListener("input", show);
+      control.addEventListener("change", () => put(model, { begun: { number: Number(control.value) } }));
       show();
-      const done = h("button", { type: "button", onclick: () => tell({ number: Number(control.value) }) }, "This is my guess");
+      const done = h("button", { type: "button", onclick: () => {
+        tell({ number: Number(control.value) });
+        if (!late) goOn();
+      } }, "This is my guess");
       return [[h("div", { class: "hs-row" }, field("Your guess", control), value, done)]];
     },
     cards() {
@@ -78,7 +113,12 @@ function draw(model, el) {
         buttons.forEach((button, at) => button.setAttribute("aria-disabled", String(order.includes(options[at]))));
         back.setAttribute("aria-disabled", String(!order.length));
       };
-      const change = (how) => { how(); show(); tell({ order: [...order] }); };
+      const change = (how) => {
+        how();
+        show();
+        put(model, { begun: { order: [...order] }, answer: { order: [...order] } });
+        if (!late && order.length === options.length) goOn();
+      };
       const judged = () => { // a second try begins with no card in its place
         if (model.get("mood") === "wrong") order = [];
         show();
@@ -89,7 +129,11 @@ function draw(model, el) {
     field() {
       const control = h("input", { type: "text", size: "24", placeholder: model.get("example"), autocomplete: "off", ...ownKeys });
       control.value = given?.text ?? "";
-      const done = () => { if (control.value.trim()) { tell({ text: control.value }); leave(); } };
+      const done = () => {
+        if (!control.value.trim()) return;
+        tell({ text: control.value });
+        if (late || !goOn()) leave();
+      };
       control.addEventListener("keydown", (event) => { if (event.key === "Enter") done(); });
       return [[h("div", { class: "hs-row" }, field("Your guess", control), h("button", { type: "button", onclick: done }, "This is my guess"))]];
     },
@@ -100,7 +144,7 @@ function draw(model, el) {
   if (late) controls.append(reveal);
 
   const show = () => {
-    // What is below must not move up under the mouse.
+    // What is below must not move up under the mouse. Once the mouse is elsewhere, no gap stays.
     if (late && root.offsetHeight) root.style.minHeight = `${root.offsetHeight}px`;
     sign.textContent = SIGNS[model.get("mood")] ?? "ℹ";
     heading.replaceChildren(...worded(model.get("heading")));
@@ -108,13 +152,14 @@ function draw(model, el) {
     status.dataset.mood = model.get("mood");
     judged?.();
     const over = model.get("is_over");
-    if (over && controls.contains(document.activeElement)) leave();
+    if (over && controls.contains(document.activeElement) && !goOn()) leave();
     controls.inert = over;
-    reveal.style.visibility = over ? "hidden" : "";
+    reveal.hidden = over;
   };
   const title = !late ? "Your guess" : model.get("mood") === "wrong" ? "Second try" : "Guess now";
   // After the cell has run, what is said comes first: that there is no guess, or what the first one revealed.
   const root = stage(model, el, title, ...(late ? [status, controls] : [controls, status, how]));
+  root.addEventListener("pointerleave", () => { root.style.minHeight = ""; });
   listen(model, status, "heading message mood tried is_over", show);
   show();
 }

@@ -12,11 +12,15 @@ from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.practice.card import Card
 from hookscope_course.practice.question import Question, label
 
+_begun: dict[str, Any] = {}
+"""By question, what was clicked and is not complete yet: if the cell runs again, it is still there."""
+
 
 class _Guess(Protocol):
     """What the widget needs of a `Guess`; by its form, because `guess` imports this module."""
 
     guess: Any
+    about: str
     question: Question
 
     @property
@@ -52,6 +56,7 @@ class GuessWidget(HookWidget):
     example = traitlets.Unicode().tag(sync=True)
     given = traitlets.Any(None, allow_none=True).tag(sync=True)
     tried = traitlets.Unicode().tag(sync=True)
+    begun = traitlets.Any(None, allow_none=True).tag(sync=True)
     answer = traitlets.Any(None, allow_none=True).tag(sync=True)
     heading = traitlets.Unicode().tag(sync=True)
     message = traitlets.Unicode().tag(sync=True)
@@ -70,10 +75,15 @@ class GuessWidget(HookWidget):
             options=options,
             example=asked.example,
             range=list(map(float, asked.slider)),
-            given=None if comparison else _given(guess, options),
+            given=None if comparison else _given(guess, options) or _begun.get(guess.about),
             is_comparison=comparison is not None,
             **self._said(),
         )
+
+    @traitlets.observe("begun")
+    def _keep(self, change: Any) -> None:
+        if self._comparison is None:
+            _begun[self._guess.about] = change["new"]
 
     @traitlets.observe("answer")
     @show_errors
@@ -130,8 +140,9 @@ class GuessWidget(HookWidget):
 def _given(guess: _Guess, options: list[str]) -> dict[str, Any] | None:
     """Return a guess in the form in which the page sends it, so that its button is pressed; None if it has none."""
     value, kind = guess.guess, guess.question.kind
-    if kind == "choices" and guess.said in options:
-        return {"at": options.index(guess.said)}
+    names = [option.casefold() for option in options]
+    if kind == "choices" and guess.said.casefold() in names:
+        return {"at": names.index(guess.said.casefold())}
     if kind == "cards" and isinstance(value, list) and {*map(str, value)} <= {*options}:
         return {"order": value}
     if kind == "several" and isinstance(value, list) and {*map(str, value)} <= {*options}:

@@ -7,9 +7,10 @@ choices = [6, 7, 60, 70]          # buttons; or cards = ["A", "B"], to be put in
 example = "a list of two numbers" # what stands in an empty field
 close = 5                         # a number that is at most this far off is "close"
 wrong = [
-  [60, "You expect each hook to get the module's own output. …"],
+  [60, "You expected each hook to get the module's own output. …"],
 ]
 otherwise = "Each hook gets …"    # what is said to any other wrong guess
+because = "`add_one` made 7 …"    # why the answer is what it is: one sentence, said together with the answer
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Question:
         close: how far off a number can be and still counts.
         wrong: wrong guesses, each with what it reveals.
         otherwise: what any other wrong guess is told.
+        because: why the answer is what it is, in one sentence.
 
     """
 
@@ -54,6 +56,7 @@ class Question:
     close: float = 0
     wrong: tuple[tuple[Any, str], ...] = ()
     otherwise: str = ""
+    because: str = ""
 
     @property
     def kind(self) -> Literal["choices", "cards", "several", "slider", "field"]:
@@ -68,9 +71,11 @@ def label(choice: Any) -> str:
 
     Example:
         >>> label([20, 3]), label([]), label(True)
-        ('20, 3', 'none of them', 'True')
+        ('20, 3', 'none of them', 'Yes')
 
     """
+    if isinstance(choice, bool):
+        return "Yes" if choice else "No"
     if isinstance(choice, list):
         return ", ".join(map(str, choice)) or "none of them"
     return str(choice)
@@ -128,7 +133,8 @@ def _question(row: dict[str, Any], place: str) -> Question:
         raise QuestionError(f"{place}: slider is the lowest value, the highest, and the step, for example [0, 1, 0.01]")
     for each in row.get("wrong", []):
         if len(each) != 2 or not isinstance(each[1], str) or not each[1].strip():
-            raise QuestionError(f"{place}: each of wrong is a guess and a reason, for example [60, 'You expect …']")
+            raise QuestionError(f"{place}: each of wrong is a guess and a reason, for example [60, 'You expected …']")
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    values["because"] = " ".join(row.get("because", "").split())
     values["wrong"] = tuple((guess, " ".join(reason.split())) for guess, reason in row.get("wrong", []))
     return Question(**values)

@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 
 from hookscope_course.kernels import over_files
 from hookscope_course.learner.copies import chapters, edition_of
+from hookscope_course.learner.edition import FOLDED
 from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from lessons.build import reading
@@ -57,12 +58,58 @@ def test_it_is_a_valid_notebook_that_was_never_run(edition: nbformat.NotebookNod
             assert (cell.outputs, cell.execution_count) == ([], None)
 
 
-def test_no_heading_is_folded_away_with_a_reason(edition: nbformat.NotebookNode) -> None:
+def folds(edition: nbformat.NotebookNode) -> list[list[nbformat.NotebookNode]]:
+    """The cells of each fold, as JupyterLab folds: up to the next heading that is not below its own."""
+    found: list[list[nbformat.NotebookNode]] = []
+    level = 0
     for cell in edition.cells:
-        if cell.cell_type == "markdown":
-            for folded in re.findall(r"<details>.*?</details>", cell.source, re.DOTALL):
-                assert not re.search(r"^#+ |^\*\*Predict", folded, re.MULTILINE), folded[-200:]
-                assert folded.count("<details>") == 1, "a box in a box"
+        heads = re.findall(r"^(#{1,6}) ", cell.source, re.M) if cell.cell_type == "markdown" else []
+        if heads and min(map(len, heads)) <= level:
+            level = 0
+        if level:
+            found[-1].append(cell)
+        if cell.metadata.get(FOLDED):
+            level = len(heads[0])
+            found.append([])
+    return found
+
+
+def test_a_fold_holds_its_reason_and_all_cells_behind_it(edition: nbformat.NotebookNode, name: str) -> None:
+    """The code that a Why introduces is in its fold, and so is each box; the way on and the next question are not."""
+    solved = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    expected, is_told = [], False
+    for cell in solved.cells:
+        if {"stop", "fast_track"} & set(cell.metadata.get("tags", [])):
+            is_told = False
+        elif cell.cell_type == "code":
+            expected += [cell.source] if is_told else []
+        else:
+            for section in re.split(r"^(?=#{1,6} )", cell.source, flags=re.M):
+                is_told = is_told and not section.startswith("#")
+                _, why, told = section.partition("**Why.** ")
+                expected += [(told if why else section).strip()] if why or is_told else []
+                is_told = is_told or bool(why)
+    held = folds(edition)
+    assert [cell.source for fold in held for cell in fold] == [*filter(None, expected)]
+    for cell in (cell for fold in held for cell in fold):
+        assert not {"question", "exercise", "stop", "fast_track"} & set(cell.metadata.get("tags", []))
+        assert "**Predict" not in cell.source
+        assert cell.source.count("<details>") == cell.source.count("</details>")
+
+
+def test_links_to_headings_still_lead_there(edition: nbformat.NotebookNode, name: str) -> None:
+    built = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
+    kept = {cell.id: cell for cell in edition.cells}
+    assert len(kept) == len(edition.cells)
+    for cell in built:
+        if heading := re.search(r"^#{1,3} .+$", cell.source, re.M) if cell.cell_type == "markdown" else None:
+            assert heading[0] in kept[cell.id].source
+
+
+def test_no_label_stands_where_it_has_nothing_to_say(edition: nbformat.NotebookNode) -> None:
+    for cell in edition.cells:
+        assert cell.source.strip() not in ("**Run.**", "**See.**")
+        assert "<summary>Details</summary>" not in cell.source, "say what is in it"
 
 
 def test_every_question_and_its_starter_is_there(edition: nbformat.NotebookNode, texts: list[ExerciseText]) -> None:
@@ -99,20 +146,10 @@ def test_no_answer_to_a_guess_stands_above_the_cell_that_shows_it(edition: nbfor
             assert "guess.compare(" in below
 
 
-def test_what_follows_a_reason_is_folded_up_to_the_next_heading(edition: nbformat.NotebookNode) -> None:
-    """On a large screen it stands below the question; tests/browser/test_answers.py measures that."""
-    is_told = False
+def test_a_text_for_who_cannot_see_a_figure_is_folded(edition: nbformat.NotebookNode) -> None:
     for cell in edition.cells:
-        if cell.cell_type == "code":
-            assert not re.search(r"\balt\s*=", cell.source) or cell.metadata.jupyter.source_hidden
-            continue
-        first, *sections = re.split(r"^(?=#{1,6} )", cell.source, flags=re.M)
-        if is_told and not {"stop", "fast_track"} & set(cell.metadata.get("tags", [])):
-            assert re.sub(r"<details>.*?</details>", "", first, flags=re.DOTALL).strip() == "", first[:200]
-        is_told = "<b>Why?</b>" in [first, *sections][-1] or (is_told and not sections)
-        for _, _, after in (section.partition("<b>Why?</b>") for section in [first, *sections]):
-            outside = re.sub(r"<details>.*?</details>", "", f"<details>{after}" if after else "", flags=re.DOTALL)
-            assert outside.strip() == "", outside[:200]
+        if cell.cell_type == "code" and re.search(r"\balt\s*=", cell.source):
+            assert cell.metadata.jupyter.source_hidden
 
 
 def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
@@ -135,7 +172,7 @@ def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
             assert answer, said
             between = [text for text in section[guessed:] if text.startswith("**")]  # not the code that finds it out
             words = re.sub(r"^## \d+ · ", "", "\n".join([above, *between]), flags=re.M)
-            if standing(answer[1]).search(words):
+            if answer[1] not in ("yes", "no") and standing(answer[1]).search(words):
                 read.add(answer[1])
         section.append(cell.source)
     assert read == {*NOT_GIVEN_AWAY.get(name[:2], {})}
