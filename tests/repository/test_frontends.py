@@ -1,4 +1,4 @@
-"""The table of other notebooks in docs/compatibility.md: what the last trial found, and nothing wrong where learners work."""
+"""The table of other notebooks in docs: what the last trial found, and nothing wrong where learners work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command, `python -m tests.browser.frontends [NAME ...]`: try front ends, and renew the table in docs/compatibility.md."""
+"""The command, `python -m tests.browser.frontends [NAME ...]`: try front ends, and renew the table of docs."""
 
 from __future__ import annotations
 
