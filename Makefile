@@ -110,7 +110,7 @@ bench:
 	@$(PYTHON) set_up.py bench
 	.venv-bench/bin/python -W ignore -m benchmarks
 
-# What works in other notebooks than JupyterLab: the table in README.
+# What works in other notebooks than JupyterLab: the table in docs/compatibility.md.
 frontends: dev
 	$(PY) -m tests.browser.frontends
 

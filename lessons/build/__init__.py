@@ -4,11 +4,11 @@
     python -m lessons.build 01 02        build these chapters, changed or not
     python -m lessons.build --all        build every chapter
     python -m lessons.build --check      say what is out of step, run nothing
-    python -m lessons.build --pages      write README's lists and the teacher's pages, run nothing
+    python -m lessons.build --pages      write docs/course.md's lists and the teacher's pages, run nothing
 
 A lesson is a folder, `lessons/NN_name/`; its notebook is `notebooks/NN_name.ipynb` and is never edited by hand.
 `reading` reads lessons, `filling` knows what stands for a placeholder, `making` makes the notebook, `running` runs it
-and compares it with the one that was saved, `readme` lists the chapters in README.md, `teaching` and `planning` write
+and compares it with the one that was saved, `listing` lists the chapters in docs/course.md, `teaching` and `planning` write
 the teacher's pages and the plans into teaching/, and `__main__` is the command.
 
 The builder adds what a chapter should not have to repeat: the head of the page (from the lesson's header), the text

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hookscope.samples import has_photo_weights
-from lessons.build import planning, readme
+from lessons.build import listing, planning
 from lessons.build.making import Chapter, parse
 from lessons.build.reading import LessonError, lesson_files
 from lessons.build.running import execute_all, out_of_step, strangers
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="build every chapter, changed or not")
     parser.add_argument("--check", action="store_true", help="say what is out of step, run nothing")
     parser.add_argument(
-        "--pages", action="store_true", help="write README's lists and the teacher's pages, run nothing"
+        "--pages", action="store_true", help="write the lists in docs/course.md and the teacher's pages, run nothing"
     )
     options = parser.parse_args(arguments)
 
@@ -53,9 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         extra = [] if errors else strangers(chapters)
         for path in extra:
             print(f"notebooks/{path.name} has no lesson; delete it or write lessons/{path.stem}/lesson.md")
-        old = not errors and not readme.is_up_to_date(chapters)
+        old = not errors and not listing.is_up_to_date(chapters)
         if old:
-            print("README.md lists other chapters than there are; run: python -m lessons.build")
+            print("docs/course.md lists other chapters than there are; run: python -m lessons.build")
         try:
             pages = [] if errors else planning.stale(chapters)
         except LessonError as error:
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 2
     if not errors:
-        readme.write(chapters)
+        listing.write(chapters)
     failures = asyncio.run(execute_all(todo)) if todo else []
     for failure in failures:
         print(f"\n{failure}", file=sys.stderr)

@@ -141,8 +141,19 @@ def toctrees() -> str:
     lists = {
         "Chapters": chapters,
         "Look up": [path.parent.name for path in reading.reference_files()],
-        "The package": ["widgets", "reference/index", "errors/index", "limits/index", "benchmarks", "changelog"],
-        "For teachers": ["teaching/plan", *[f"teaching/{name}" for name in chapters], "hub"],
+        "Begin": ["install", "tour", "course"],
+        "The package": [
+            "widgets",
+            "reference/index",
+            "errors/index",
+            "limits/index",
+            "side_effects",
+            "compatibility",
+            "strict",
+            "benchmarks",
+            "changelog",
+        ],
+        "For teachers": ["classroom", "teaching/plan", *[f"teaching/{name}" for name in chapters], "hub"],
         "Contribute": ["contributing"],
     }
     return "\n".join(

@@ -24,6 +24,7 @@ FOLDERS = {
     "errors": ("Errors", "What you see, why, and what to type. Messages of hookscope end with the path of their page."),
     "limits": ("Limits", "Details of the functions and widgets that are too long for their docstrings."),
 }
+DOCS = ("install", "tour", "course", "compatibility", "strict", "classroom", "side_effects")
 RUN_IT = "In your own copy (`make lab`) this is alive. [Some of them work here](widgets.md)."
 
 
@@ -38,6 +39,7 @@ def places() -> dict[str, str]:
     found |= {f"teaching/{path.name}": f"teaching/{path.stem}" for path in (ROOT / "teaching").glob("*.md")}
     for folder in FOLDERS:
         found |= {f"docs/{folder}/{path.name}": f"{folder}/{path.stem}" for path in list_pages(folder)}
+    found |= {f"docs/{name}.md": name for name in DOCS}
     return found | {
         "README.md": "index",
         "benchmarks/README.md": "benchmarks",

@@ -74,7 +74,8 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         '[[document]]\nid = "D0"\ntitle = "a page"\n\n'
         '[[claim]]\nid = "D0.2"\ndocument = "D0"\ntext = "Hooks need a call."\nverdict = "outdated"\nsince = "1.2"\n'
     )
-    (tmp_path / "README.md").write_text("Mine.\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "course.md").write_text("Mine.\n")
     yield tmp_path
     reading.claims.cache_clear()
 
@@ -238,25 +239,25 @@ def test_a_chapter_follows_the_rooms_of_the_course_that_it_reads(course: Path, m
     assert making.parse(path).notebook.metadata["hookscope"] != before
 
 
-def test_the_readme_lists_the_chapters_and_the_pages(course: Path, capsys) -> None:
+def test_a_page_lists_the_chapters_and_the_pages(course: Path, capsys) -> None:
     """To add a chapter is to add a folder."""
     marks = "{0}\n<!-- chapters, made by make build -->\n<!-- /chapters -->\n<!-- reference, made by make build -->\n"
-    readme = course / "README.md"
-    readme.write_text(marks.format("Mine.") + "<!-- /reference -->\nThe end.\n")
+    listed = course / "docs" / "course.md"
+    listed.write_text(marks.format("Mine.") + "<!-- /reference -->\nThe end.\n")
     lesson(course, HEADER)
     page = "---\ntitle: Wants\npromise: You find it.\nfinds_out: what you want\nkind: reference\n---\n"
     lesson(course, page, "91_chooser")
     assert run() == 0
     assert run("--check") == 0
-    text = readme.read_text()
-    assert "\n| [00](notebooks/00_small.ipynb) | A small chapter | whether it builds | 0 + 0 |\n" in text
-    assert "\n- [Wants](notebooks/91_chooser.ipynb): what you want\n" in text
+    text = listed.read_text()
+    assert "\n| [00](../notebooks/00_small.ipynb) | A small chapter | whether it builds | 0 + 0 |\n" in text
+    assert "\n- [Wants](../notebooks/91_chooser.ipynb): what you want\n" in text
     assert text.startswith("Mine.\n")
     assert text.endswith("<!-- /reference -->\nThe end.\n")
-    readme.write_text(text.replace("A small chapter", "An old title"))
+    listed.write_text(text.replace("A small chapter", "An old title"))
     capsys.readouterr()
     assert run("--check") == 1
-    assert "README.md lists other chapters than there are" in capsys.readouterr().out
+    assert "docs/course.md lists other chapters than there are" in capsys.readouterr().out
 
 
 def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path) -> None:

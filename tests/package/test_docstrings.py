@@ -6,8 +6,6 @@ import doctest
 import importlib
 import inspect
 import pkgutil
-import re
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -15,7 +13,6 @@ import torch
 
 import hookscope
 import hookscope_course
-from tests.shared import ROOT
 
 
 def modules_of(package: ModuleType) -> list[str]:
@@ -50,14 +47,3 @@ def test_every_room_says_what_it_is_for() -> None:
         first = (importlib.import_module(name).__doc__ or "").strip().splitlines()
         assert first, name
         assert first[0].endswith("."), f"{name}: the first line of the docstring is one sentence"
-
-
-def test_the_code_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # it writes files
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names: dict[str, object] = {}
-    exec(code, names)
-    assert list(names["seen"]) == ["block1", "block2", "block3"]
-    assert len(names["recording"].events) > 0
-    assert len(hookscope.census(names["net"])) == 0

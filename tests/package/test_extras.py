@@ -94,7 +94,7 @@ for line in {list(MISSING)!r}:
 
 
 def test_nobody_is_sent_to_a_name_on_an_index_that_is_not_ours() -> None:
-    files = [*(ROOT / "helpers").rglob("*.py"), ROOT / "README.md"]
+    files = [*(ROOT / "helpers").rglob("*.py"), ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     name = r"pip install ['\"]?hookscope(?!-[^ ]*\.whl)"  # a file that one has is meant by its name
     assert not [file.name for file in files if re.search(name, file.read_text("utf-8"))]
 

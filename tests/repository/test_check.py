@@ -150,7 +150,7 @@ def test_whatever_is_changed_reaches_its_tests(checkout: Checkout) -> None:
 
 def test_a_page_reaches_the_tests_that_speak_of_it(checkout: Checkout) -> None:
     checkout.change("README.md")
-    assert checkout.plan()["tests/repository/test_repository.py"] == "speaks of README.md"
+    assert checkout.plan()["tests/repository/test_readme.py"] == "speaks of README.md"
 
 
 def test_a_base_that_git_does_not_know(checkout: Checkout) -> None:

@@ -101,7 +101,7 @@ def test_every_pin_but_torch_has_hashes() -> None:
 def test_the_weights_have_one_pin_and_nothing_else_needs_them() -> None:
     assert WEIGHTS_LOCK == PYPROJECT["dependency-groups"]["weights"] == [PHOTO_WEIGHTS]
     assert PHOTO_WEIGHTS not in LOCK, "set-up could not do without them"
-    assert f"`pip install {PHOTO_WEIGHTS}`" in (ROOT / "README.md").read_text()
+    assert f"`pip install {PHOTO_WEIGHTS}`" in (ROOT / "docs" / "install.md").read_text()
 
 
 @pytest.mark.parametrize("works", [True, False])

@@ -1,16 +1,16 @@
-"""The table of other notebooks in the README: what the last trial found, and nothing wrong where learners work."""
+"""The table of other notebooks in docs: what the last trial found, and nothing wrong where learners work."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.browser.frontends.table import README, read, rows
+from tests.browser.frontends.table import PAGE, read, rows
 from tests.browser.frontends.trying import TRIALS
 from tools.blocks import block, table
 
 
 def test_the_readme_has_the_table_of_the_records() -> None:
-    assert block(README, "frontends") == table(rows(read()))
+    assert block(PAGE, "frontends") == table(rows(read()))
 
 
 @pytest.mark.parametrize("title", ["JupyterLab", "Notebook"])

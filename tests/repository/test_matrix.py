@@ -82,7 +82,7 @@ def test_what_may_no_longer_be_true_is_the_text_below_the_cell(tmp_path: Path) -
 
 
 def test_the_readme_has_the_table_of_the_records() -> None:
-    assert block(ROOT / "README.md", "matrix") == table(report.rows(report.read()))
+    assert block(ROOT / "docs" / "compatibility.md", "matrix") == table(report.rows(report.read()))
 
 
 def test_what_the_newest_pinned_torch_shows_is_what_the_table_says() -> None:

@@ -1,4 +1,4 @@
-"""The package's tests and all chapters on every torch and Python that is promised, as one table in README.md.
+"""The package's tests and all chapters on every promised torch and Python, as one table in docs/compatibility.md.
 
     python -m tools.matrix                        every pair in PAIRS (two hours, 10 GB of disk at a time)
     python -m tools.matrix 2.14 2.15:3.13         only these

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("requirements.lock", "requirements-hub.lock", "requirements-dev.lock")
 WEIGHTS = "requirements-weights.lock"
-LIBRARY_FROM, COURSE_FROM = (2, 6), (2, 8)  # what README promises
+LIBRARY_FROM, COURSE_FROM = (2, 6), (2, 8)  # what docs/compatibility.md promises
 NEWEST = "2.15"
 # Each minor release on one Python; the lowest and the newest also on the other Pythons.
 PAIRS = (

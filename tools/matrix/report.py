@@ -1,4 +1,4 @@
-"""Write what the runs found: records.json, and the table in README.md."""
+"""Write what the runs found: records.json, and the table in docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.matrix.environments import COURSE_FROM, ROOT, minor
 from tools.matrix.running import Result, Run
 
 RECORDS = Path(__file__).with_name("records.json")
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "compatibility.md"
 _SHOWN = 3  # of what failed; records.json has all
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|#x1B\[[0-9;]*m")
 
@@ -78,7 +78,7 @@ def sentences(place: str, notebooks: Path) -> list[str]:
 
 
 def rows(records: list[dict[str, Any]]) -> list[dict[str, object]]:
-    """The rows of README's table."""
+    """The rows of the table."""
     found = []
     for record in records:
         run = Run.from_json(record["run"])
@@ -107,5 +107,5 @@ def said(result: Result) -> str:
 
 
 def write() -> None:
-    """Bring the table in README.md up to date."""
-    put(README, "matrix", table(rows(read())))
+    """Bring the table in docs/compatibility.md up to date."""
+    put(PAGE, "matrix", table(rows(read())))

@@ -1,4 +1,4 @@
-"""The course in other notebooks than JupyterLab: tried in a browser, and the README says what works in each.
+"""The course in other notebooks than JupyterLab: tried in a browser, and docs/compatibility.md says what works in each.
 
     make frontends
 

@@ -1,4 +1,4 @@
-"""The command, `python -m tests.browser.frontends [NAME ...]`: try front ends, and renew the table in README.md."""
+"""The command, `python -m tests.browser.frontends [NAME ...]`: try front ends, and renew the table of docs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.frontends.jupyter import LAB, NOTEBOOK, Jupyter
 from tests.browser.frontends.marimo import Marimo
-from tests.browser.frontends.table import README, RECORDS, read, rows
+from tests.browser.frontends.table import PAGE, RECORDS, read, rows
 from tests.browser.frontends.trying import Frontend, Tried, try_out
 from tests.shared import ROOT
 from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS, PATIENCE
@@ -53,12 +53,12 @@ def main(chosen: list[str]) -> int:
 
 
 def store(title: str, tried: Tried) -> None:
-    """Put what came of one front end into the records, in its place, and into the table of the README."""
+    """Put what came of one front end into the records, in its place, and into the table of the page."""
     found = read() if RECORDS.exists() else {}
     found[title] = {"made_on": datetime.now(UTC).date().isoformat(), **asdict(tried)}
     ordered = {name: found[name] for name in FRONTENDS if name in found}
     RECORDS.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    put(README, "frontends", table(rows(ordered)))
+    put(PAGE, "frontends", table(rows(ordered)))
 
 
 def installed(folder: Path) -> Path:

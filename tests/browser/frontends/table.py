@@ -1,4 +1,4 @@
-"""The table in README.md, from the records."""
+"""The table in docs/compatibility.md, from the records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tests.shared import ROOT
 
 RECORDS = Path(__file__).with_name("records.json")
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "compatibility.md"
 
 
 def read() -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""List the chapters and the reference pages in README.md, between its marks, from the headers of the lessons."""
+"""List the chapters and the reference pages in docs/course.md, between its marks, from the headers of the lessons."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from lessons.build import reading
 from lessons.build.filling import table
@@ -17,7 +18,7 @@ def listed(chapters: Iterable[Chapter]) -> dict[str, str]:
         of_kind["reference" if chapter.header.get("kind") == "reference" else "chapters"].append(chapter)
     rows = [
         (
-            f"[{chapter.number}](notebooks/{chapter.name}.ipynb)",
+            f"[{chapter.number}](../notebooks/{chapter.name}.ipynb)",
             str(chapter.header["title"]),
             str(chapter.header["finds_out"]),
             f"{chapter.minutes.reading} + {chapter.minutes.exercises}",
@@ -25,7 +26,7 @@ def listed(chapters: Iterable[Chapter]) -> dict[str, str]:
         for chapter in of_kind["chapters"]
     ]
     pages = [
-        f"- [{page.header['title']}](notebooks/{page.name}.ipynb): {page.header['finds_out']}"
+        f"- [{page.header['title']}](../notebooks/{page.name}.ipynb): {page.header['finds_out']}"
         for page in of_kind["reference"]
     ]
     return {
@@ -35,22 +36,27 @@ def listed(chapters: Iterable[Chapter]) -> dict[str, str]:
 
 
 def renewed(text: str, chapters: Iterable[Chapter]) -> str:
-    """README's text with the lists as they should be."""
+    """The page's text with the lists as they should be."""
     for name, block in listed(chapters).items():
         pattern = rf"(<!-- {name}, made by make build -->\n).*?(<!-- /{name} -->)"
         text = re.sub(pattern, rf"\g<1>\n{block}\n\n\g<2>", text, flags=re.DOTALL)
     return text
 
 
+def page() -> Path:
+    """Where the lists are."""
+    return reading.ROOT / "docs" / "course.md"
+
+
 def is_up_to_date(chapters: Iterable[Chapter]) -> bool:
-    """Whether README.md lists what there is."""
-    text = (reading.ROOT / "README.md").read_text(encoding="utf-8")
+    """Whether docs/course.md lists what there is."""
+    text = page().read_text(encoding="utf-8")
     return renewed(text, chapters) == text
 
 
 def write(chapters: Iterable[Chapter]) -> None:
-    """Bring README.md up to date."""
-    path = reading.ROOT / "README.md"
+    """Bring docs/course.md up to date."""
+    path = page()
     text = path.read_text(encoding="utf-8")
     if (new := renewed(text, chapters)) != text:
         path.write_text(new, encoding="utf-8")
