@@ -88,7 +88,7 @@ def write_source(source: Path) -> None:
     alive = chapters.record([name for name, each in cells.items() if pages.widget_cells(each)], static / "live")
     for path in notebooks:
         page = pages.chapter(path, alive.get(path.stem))
-        (source / path.name).write_text(json.dumps(page), encoding="utf-8")
+        (source / f"{pages.page_of(path.stem)}.ipynb").write_text(json.dumps(page), encoding="utf-8")
         (static / "notebooks" / path.name).write_bytes(edition_of(path))
     for name, text in reference.pages().items():
         _write(source / "reference" / f"{name}.rst", text)
@@ -140,7 +140,7 @@ def toctrees() -> str:
     chapters = [path.parent.name for path in reading.chapter_files()]
     lists = {
         "Chapters": chapters,
-        "Look up": [path.parent.name for path in reading.reference_files()],
+        "Look up": [pages.page_of(path.parent.name) for path in reading.reference_files()],
         "Begin": ["install", "tour", "course"],
         "The package": [
             "widgets",

@@ -33,9 +33,14 @@ def list_pages(folder: str) -> list[Path]:
     return sorted((ROOT / "docs" / folder).glob("*.md"))
 
 
+def page_of(notebook: str) -> str:
+    """The name of a notebook's page. The first page of the course is not that of the site."""
+    return "where_to_begin" if notebook == "index" else notebook
+
+
 def places() -> dict[str, str]:
     """Where a file of the repository is on the site; what is not here is not on it."""
-    found = {f"notebooks/{path.name}": path.stem for path in NOTEBOOKS.glob("*.ipynb")}
+    found = {f"notebooks/{path.name}": page_of(path.stem) for path in NOTEBOOKS.glob("*.ipynb")}
     found |= {f"teaching/{path.name}": f"teaching/{path.stem}" for path in (ROOT / "teaching").glob("*.md")}
     for folder in FOLDERS:
         found |= {f"docs/{folder}/{path.name}": f"{folder}/{path.stem}" for path in list_pages(folder)}

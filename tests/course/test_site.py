@@ -267,3 +267,9 @@ def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
     assert found["url"] == "91_chooser.html#see-it"
     assert (found["heading"], found["asked"], found["page"]) == ("See it", "look at it, watch", "Page")
     assert found["weight"] > 1
+
+
+def test_no_two_files_have_one_page() -> None:
+    made = [*pages.places().values()]
+    assert sorted({*made}) == sorted(made)
+    assert pages.places()["notebooks/index.ipynb"] == "where_to_begin", "the first page of the site is its own"
