@@ -101,7 +101,7 @@ def write_source(source: Path) -> None:
         _write(source / folder / "index.md", list_folder(folder))
     _write(source / "widgets.md", gallery(static / "live"))
     index = (HERE / "index.md").read_text(encoding="utf-8")
-    parts = {"{{cards}}": cards(static / "cards"), "{{toctrees}}": toctrees()}
+    parts = {"{{picker}}": _picker(), "{{cards}}": cards(static / "cards"), "{{toctrees}}": toctrees()}
     for place, text in parts.items():
         index = index.replace(place, text)
     _write(source / "index.md", index)
@@ -121,6 +121,13 @@ def gallery(folder: Path) -> str:
         parts.append(f"### {type(widget).__name__}\n\n{live.sentence(widget)}\n\n{_still(widget)}\n")
         widget.close()
     return "\n".join(parts)
+
+
+def _picker() -> str:
+    """LayerPicker, alive on the first page, too."""
+    each = next(each for each in live.LIVE if each.name == "layer_picker")
+    widget = each.make()
+    return pages.live_place(each.name, _still(widget))
 
 
 def _still(widget: HookWidget) -> str:
