@@ -464,7 +464,9 @@ def _words() -> dict[str, Any]:
         "given": GIVEN,
         "waits": WAITS,
         "calls": {
-            kind: f"The {PLACES[kind].name} is called with {given}." if given else "retain_grad is no function of yours."
+            kind: f"The {PLACES[kind].name} is called with {given}."
+            if given
+            else "retain_grad is no function of yours."
             for kind, given in CALLS.items()
         },
         "multipliers": list(MULTIPLIERS),
