@@ -12,8 +12,8 @@ from torch.utils.hooks import RemovableHandle
 
 __all__ = ["Entries", "EntriesDrawing", "draw_entries", "read_entries"]
 
-_ROW, _TOP, _LEFT = 32, 56, 68
-_LETTER, _BOX = 8.3, 100  # of an entry's text, and the least width of a box: four columns fit into a page of 700 pixels
+_ROW, _TOP, _LEFT = 32, 56, 72
+_LETTER, _BOLD, _BOX = 8.3, 9.2, 100  # of text, of a title; the least width of a box: four fit into 700 pixels
 _MOST = 8  # rows that fit below each other
 _PEG, _LINE, _SOFT = "#8a5cc8", "#7a8694", "var(--jp-ui-font-color2, #4f5b68)"
 
@@ -85,8 +85,10 @@ def draw_entries(states: Sequence[Entries]) -> EntriesDrawing:
         )
     longest = max((len(f"{key}: {name}") for each in rows for key, name in each), default=0)
     box = max(_BOX, round(_LETTER * longest) + 26)
-    column = _LEFT + box + 6
-    wide, high = column * len(states), _TOP + _ROW * max(most, 1) + 14
+    titles = [round(_BOLD * len(state.title)) for state in states]
+    column = max(_LEFT + box + 6, 12 + max(titles))  # a title can reach as far as the next one
+    wide = column * (len(states) - 1) + _LEFT + max(box + 6, titles[-1])
+    high = _TOP + _ROW * max(most, 1) + 14
     drawn = "".join(_column(state, rows[at], column * at, high, box) for at, state in enumerate(states))
     alt = "The dictionary _forward_hooks " + "; ".join(map(_words, states)) + "."
     svg = (
@@ -122,7 +124,7 @@ def _column(state: Entries, rows: list[tuple[int, str]], left: int, high: int, b
         if key == state.handle:
             parts.append(
                 f'<text x="{left}" y="{y + 18}" style="fill: {_PEG}; font-weight: 600">handle</text>'
-                f'<path d="M{left + 54} {y + 13}H{x}" fill="none" style="stroke: {_PEG}" stroke-width="2"/>'
+                f'<path d="M{left + 58} {y + 13}H{x}" fill="none" style="stroke: {_PEG}" stroke-width="2"/>'
                 f'<path d="M{x + 7} {y + 13}l-9 -5v10z" style="fill: {_PEG}"/>'
             )
     return "".join(parts)

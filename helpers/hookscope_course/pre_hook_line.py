@@ -83,8 +83,8 @@ def _run(model: nn.Module, image: Tensor, hooks: Sequence[PreHook]) -> _Line:
 def _draw(lines: list[_Line]) -> Any:
     from matplotlib.figure import Figure
 
-    wide = _STEP * max(len(line.hooks) for line in lines) + 2.6
-    figure = Figure(figsize=(1.05 * wide, 1.05 * len(lines)), dpi=100)
+    wide = _STEP * max(len(line.hooks) for line in lines) + 3.2
+    figure = Figure(figsize=(wide, 1.05 * len(lines)), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-0.7, wide - 0.7), ylim=(-len(lines) + 0.45, 0.6))
     axes.set_axis_off()

@@ -10,7 +10,7 @@ from tests.shared.lab import Lab
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 CODE = """
 from hookscope_course import Guess, ____
-guess = Guess(____, about="03.1")
+guess = Guess(____, about="01.3")
 guess
 """
 
@@ -20,20 +20,20 @@ def test_a_wrong_guess_gets_its_reason_and_a_second_try(lab: Lab) -> None:
     page = lab.page
     asked = page.get_by_role("region", name="Your guess")
     expect(asked.get_by_role("status")).to_contain_text("No guess yet.")
-    asked.get_by_role("button", name="61", exact=True).click()
-    expect(asked.get_by_role("status")).to_contain_text("Your guess: 61")
-    expect(asked.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-pressed", "true")
+    asked.get_by_role("button", name="3", exact=True).click()
+    expect(asked.get_by_role("status")).to_contain_text("Your guess: 3")
+    expect(asked.get_by_role("button", name="3", exact=True)).to_have_attribute("aria-pressed", "true")
     assert lab.axe(".hookscope") == []
-    lab.told("print(guess.guess)", "61")
+    lab.told("print(guess.guess)", "3")
 
     lab.screenshot("guess")
-    lab.scratch("a_guess_compared", CODE.replace("\nguess\n", "\nguess.choose(61)\nguess.compare(70)\n"))
+    lab.scratch("a_guess_compared", CODE.replace("\nguess\n", "\nguess.choose(3)\nguess.compare(2)\n"))
     again = page.get_by_role("region", name="Second try")
-    expect(again.get_by_role("status")).to_contain_text("Hooks run in the order in which you registered them")
-    expect(again).not_to_contain_text("It is 70")
-    again.get_by_role("button", name="70", exact=True).focus()
+    expect(again.get_by_role("status")).to_contain_text("Which of the three handles is in the variable handle?")
+    expect(again).not_to_contain_text("It is 2")
+    again.get_by_role("button", name="2", exact=True).focus()
     page.keyboard.press("Enter")
-    expect(again.get_by_role("status")).to_contain_text("At the second try: 70")
+    expect(again.get_by_role("status")).to_contain_text("At the second try: 2")
     expect(again.get_by_role("button", name="Show the answer")).to_be_hidden()
 
 
@@ -68,7 +68,7 @@ def go_on(lab: Lab, cell: int) -> None:
 
 
 def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
-    lab.scratch("a_guess_kept", FORGET + CODE, "guess.compare(70)", "print(guess.guess)", "1")
+    lab.scratch("a_guess_kept", FORGET + CODE, "guess.compare(2)", "print(guess.guess)", "1")
     page = lab.page
     late = page.get_by_role("region", name="Guess now")
     expect(late.get_by_role("status")).to_contain_text("You have not guessed yet.")
@@ -77,29 +77,29 @@ def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
 
     asked = page.get_by_role("region", name="Your guess")
     expect(asked).to_contain_text("Click your guess, or type it in place of ____. Then go on with Shift+Enter.")
-    asked.get_by_role("button", name="61", exact=True).click()
+    asked.get_by_role("button", name="3", exact=True).click()
     lab.settled()
     assert active_cell(lab) == 0
     go_on(lab, 1)
-    expect(asked.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-pressed", "true")
-    expect(asked.get_by_role("status")).to_contain_text("Your guess: 61.")
+    expect(asked.get_by_role("button", name="3", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(asked.get_by_role("status")).to_contain_text("Your guess: 3.")
     go_on(lab, 2)
     again = page.get_by_role("region", name="Second try")
-    expect(again.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-disabled", "true")
+    expect(again.get_by_role("button", name="3", exact=True)).to_have_attribute("aria-disabled", "true")
     high = again.evaluate("of => of.offsetHeight")
-    again.get_by_role("button", name="70", exact=True).click()
-    expect(again.get_by_role("status")).to_contain_text("At the second try: 70.")
+    again.get_by_role("button", name="2", exact=True).click()
+    expect(again.get_by_role("status")).to_contain_text("At the second try: 2.")
     lab.settled()
     assert again.evaluate("of => of.offsetHeight") == high, "what is below jumps"
     assert again.evaluate("of => of.contains(document.activeElement)"), "Shift+Enter is dead"
     go_on(lab, 2)
     lab.run_all()
-    lab.told("print(guess.guess)", "70")
-    expect(page.locator(".jp-OutputArea", has_text="At the second try: 70.")).to_be_visible()
+    lab.told("print(guess.guess)", "2")
+    expect(page.locator(".jp-OutputArea", has_text="At the second try: 2.")).to_be_visible()
 
 
 def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
-    lab.scratch("several", CODE.replace("03.1", "08.3"))
+    lab.scratch("several", CODE.replace("01.3", "08.3"))
     asked = lab.page.get_by_role("region", name="Your guess")
     for name in ("list", "dict", "tensor"):
         asked.get_by_role("button", name=name, exact=True).click()

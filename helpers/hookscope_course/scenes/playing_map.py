@@ -466,7 +466,7 @@ def _words() -> dict[str, Any]:
         "calls": {
             kind: f"The {PLACES[kind].name} is called with {given}."
             if given
-            else "retain_grad is no function of yours."
+            else "retain_grad calls nothing."
             for kind, given in CALLS.items()
         },
         "multipliers": list(MULTIPLIERS),
