@@ -367,8 +367,8 @@ function draw(model, el) {
   const free_ = "Drag a hook to another place. Click a hook, and it multiplies by ten.";
   const keyboard = fixed ? "Keys: arrows step, Home and End jump. Space acts on a hook, elsewhere it plays." :
     "Keys: arrows move a hook, elsewhere they step. Space acts on a hook, elsewhere it plays.";
-  const keys = h("p", { class: "sc-keys" }, touch, h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
-  const figure = h("div", { class: `sc-figure${fixed ? " pm-small" : ""}${asks ? " pm-asks" : ""}` }, sentence, ask, holder, controls.element, list, keys);
+  const keys = h("p", { class: "sc-keys" }, ...(asks ? [] : [touch]), h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
+  const figure = h("div", { class: `sc-figure${fixed ? " pm-small" : ""}${asks ? " pm-asks" : ""}` }, sentence, ask, holder, ...(asks ? [touch] : []), controls.element, list, keys);
   const root = stage(model, el, "The map that plays", figure);
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", controls.keys);

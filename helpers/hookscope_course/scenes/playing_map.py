@@ -464,9 +464,7 @@ def _words() -> dict[str, Any]:
         "given": GIVEN,
         "waits": WAITS,
         "calls": {
-            kind: f"The {PLACES[kind].name} is called with {given}."
-            if given
-            else "retain_grad calls nothing."
+            kind: f"The {PLACES[kind].name} is called with {given}." if given else "retain_grad calls nothing."
             for kind, given in CALLS.items()
         },
         "multipliers": list(MULTIPLIERS),
