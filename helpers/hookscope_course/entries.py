@@ -12,7 +12,8 @@ from torch.utils.hooks import RemovableHandle
 
 __all__ = ["Entries", "EntriesDrawing", "draw_entries", "read_entries"]
 
-_COLUMN, _ROW, _TOP, _BOX, _LEFT = 230, 30, 52, 140, 76
+_ROW, _TOP, _LEFT = 32, 56, 72
+_LETTER, _BOLD, _BOX = 8.3, 9.2, 100  # of text, of a title; the least width of a box: four fit into 700 pixels
 _MOST = 8  # rows that fit below each other
 _PEG, _LINE, _SOFT = "#8a5cc8", "#7a8694", "var(--jp-ui-font-color2, #4f5b68)"
 
@@ -82,13 +83,18 @@ def draw_entries(states: Sequence[Entries]) -> EntriesDrawing:
         raise ValueError(
             f"{len(states)} states with up to {most} hooks: draw 1 state or more, and at most {_MOST} hooks"
         )
-    wide, high = _COLUMN * len(states), _TOP + _ROW * max(most, 1) + 14
-    drawn = "".join(_column(state, rows[at], _COLUMN * at, high) for at, state in enumerate(states))
+    longest = max((len(f"{key}: {name}") for each in rows for key, name in each), default=0)
+    box = max(_BOX, round(_LETTER * longest) + 26)
+    titles = [round(_BOLD * len(state.title)) for state in states]
+    column = max(_LEFT + box + 6, 12 + max(titles))  # a title can reach as far as the next one
+    wide = column * (len(states) - 1) + _LEFT + max(box + 6, titles[-1])
+    high = _TOP + _ROW * max(most, 1) + 14
+    drawn = "".join(_column(state, rows[at], column * at, high, box) for at, state in enumerate(states))
     alt = "The dictionary _forward_hooks " + "; ".join(map(_words, states)) + "."
     svg = (
         f'<svg role="img" aria-label="{escape(alt)}" viewBox="0 0 {wide} {high}" xmlns="http://www.w3.org/2000/svg" '
-        f'style="width: 100%; max-width: {wide}px; font-family: var(--jp-ui-font-family, sans-serif); '
-        f'font-size: 14px; fill: currentColor; color: var(--jp-content-font-color1, currentColor)">{drawn}</svg>'
+        f'style="width: 100%; max-width: {round(1.2 * wide)}px; font-family: var(--jp-ui-font-family, sans-serif); '
+        f'font-size: 15px; fill: currentColor; color: var(--jp-content-font-color1, currentColor)">{drawn}</svg>'
     )
     return EntriesDrawing(svg, alt)
 
@@ -99,12 +105,12 @@ def _rows(state: Entries) -> list[tuple[int, str]]:
     return sorted((state.hooks | gone).items())
 
 
-def _column(state: Entries, rows: list[tuple[int, str]], left: int, high: int) -> str:
+def _column(state: Entries, rows: list[tuple[int, str]], left: int, high: int, box: int) -> str:
     x = left + _LEFT
     parts = [
         f'<text x="{x}" y="16" font-weight="600">{escape(state.title)}</text>',
-        f'<text x="{x}" y="38" style="fill: {_SOFT}; font-size: 12px">_forward_hooks</text>',
-        f'<rect x="{x}" y="{_TOP - 6}" width="{_BOX}" height="{high - _TOP}" rx="10" fill="none" stroke="{_LINE}"/>',
+        f'<text x="{x}" y="38" style="fill: {_SOFT}; font-size: 13px">_forward_hooks</text>',
+        f'<rect x="{x}" y="{_TOP - 6}" width="{box}" height="{high - _TOP}" rx="10" fill="none" stroke="{_LINE}"/>',
     ]
     if not rows:
         parts.append(f'<text x="{x + 12}" y="{_TOP + 18}" style="fill: {_SOFT}">empty</text>')
@@ -112,14 +118,14 @@ def _column(state: Entries, rows: list[tuple[int, str]], left: int, high: int) -
         y = _TOP + _ROW * at
         there = key in state.hooks
         edge = f'fill="none" stroke="{_PEG if there else _LINE}"' + ("" if there else ' stroke-dasharray="4 4"')
-        parts.append(f'<rect x="{x + 8}" y="{y}" width="{_BOX - 16}" height="24" rx="6" stroke-width="1.6" {edge}/>')
+        parts.append(f'<rect x="{x + 8}" y="{y}" width="{box - 16}" height="26" rx="6" stroke-width="1.6" {edge}/>')
         if there:
-            parts.append(f'<text x="{x + 16}" y="{y + 17}">{key}: {escape(name)}</text>')
+            parts.append(f'<text x="{x + 16}" y="{y + 18}">{key}: {escape(name)}</text>')
         if key == state.handle:
             parts.append(
-                f'<text x="{left + 2}" y="{y + 17}" style="fill: {_PEG}; font-weight: 600">handle</text>'
-                f'<path d="M{left + 58} {y + 12}H{x}" fill="none" style="stroke: {_PEG}" stroke-width="2"/>'
-                f'<path d="M{x + 7} {y + 12}l-9 -5v10z" style="fill: {_PEG}"/>'
+                f'<text x="{left}" y="{y + 18}" style="fill: {_PEG}; font-weight: 600">handle</text>'
+                f'<path d="M{left + 58} {y + 13}H{x}" fill="none" style="stroke: {_PEG}" stroke-width="2"/>'
+                f'<path d="M{x + 7} {y + 13}l-9 -5v10z" style="fill: {_PEG}"/>'
             )
     return "".join(parts)
 

@@ -12,7 +12,7 @@ from tests.shared.lab import KERNEL, Lab
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 CODE = """
 from hookscope_course import Guess, ____
-guess = Guess(____, about="03.1")
+guess = Guess(____, about="01.3")
 guess
 """
 
@@ -22,21 +22,21 @@ def test_a_wrong_guess_gets_its_reason_and_a_second_try(lab: Lab) -> None:
     page = lab.page
     asked = page.get_by_role("region", name="Your guess")
     expect(asked.get_by_role("status")).to_contain_text("No guess yet.")
-    asked.get_by_role("button", name="61", exact=True).click()
-    expect(asked.get_by_role("status")).to_contain_text("Your guess: 61")
-    expect(asked.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-pressed", "true")
+    asked.get_by_role("button", name="3", exact=True).click()
+    expect(asked.get_by_role("status")).to_contain_text("Your guess: 3")
+    expect(asked.get_by_role("button", name="3", exact=True)).to_have_attribute("aria-pressed", "true")
     assert lab.axe(".hookscope") == []
-    lab.told("print(guess.guess)", "61")
+    lab.told("print(guess.guess)", "3")
 
     lab.screenshot("guess")
-    lab.scratch("a_guess_compared", CODE.replace("\nguess\n", "\nguess.choose(61)\nguess.compare(70)\n"))
+    lab.scratch("a_guess_compared", CODE.replace("\nguess\n", "\nguess.choose(3)\nguess.compare(2)\n"))
     again = page.get_by_role("region", name="Second try")
-    expect(again.get_by_role("status")).to_contain_text("Hooks run in the order in which you registered them")
-    expect(again).not_to_contain_text("It is 70")
-    again.get_by_role("button", name="70", exact=True).focus()
+    expect(again.get_by_role("status")).to_contain_text("Which of the three handles is in the variable handle?")
+    expect(again).not_to_contain_text("It is 2")
+    again.get_by_role("button", name="2", exact=True).focus()
     page.keyboard.press("Enter")
     expect(again.get_by_role("status")).to_contain_text(
-        "Right, at the second try. The answer is 70. What a hook returns"
+        "Right, at the second try. The answer is 2."
     )
     expect(again.get_by_role("button", name="Show the answer")).to_be_hidden()
 
@@ -73,7 +73,7 @@ def go_on(lab: Lab, cell: int) -> None:
 
 
 def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
-    lab.scratch("a_guess_kept", FORGET + CODE, "guess.compare(70)", "print(guess.guess)", "1")
+    lab.scratch("a_guess_kept", FORGET + CODE, "guess.compare(2)", "print(guess.guess)", "1")
     page = lab.page
     late = page.get_by_role("region", name="Guess now")
     expect(late.get_by_role("status")).to_contain_text("You have not guessed yet.")
@@ -82,17 +82,17 @@ def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
 
     asked = page.get_by_role("region", name="Your guess")
     expect(asked).to_contain_text("Click your guess, or type it in place of ____. Then go on with Shift+Enter.")
-    asked.get_by_role("button", name="61", exact=True).click()
+    asked.get_by_role("button", name="3", exact=True).click()
     lab.settled()
     assert active_cell(lab) == 1, "the press is wasted on the cell that has just been answered"
-    expect(asked.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-pressed", "true")
-    expect(asked.get_by_role("status")).to_contain_text("Your guess: 61.")
+    expect(asked.get_by_role("button", name="3", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(asked.get_by_role("status")).to_contain_text("Your guess: 3.")
     go_on(lab, 2)
     again = page.get_by_role("region", name="Second try")
-    expect(again.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-disabled", "true")
+    expect(again.get_by_role("button", name="3", exact=True)).to_have_attribute("aria-disabled", "true")
     high = again.evaluate("of => of.offsetHeight")
-    again.get_by_role("button", name="70", exact=True).click()
-    expect(again.get_by_role("status")).to_contain_text("Right, at the second try. The answer is 70.")
+    again.get_by_role("button", name="2", exact=True).click()
+    expect(again.get_by_role("status")).to_contain_text("Right, at the second try. The answer is 2.")
     lab.settled()
     assert again.evaluate("of => of.offsetHeight") == high, "what is below jumps"
     assert active_cell(lab) == 2
@@ -100,23 +100,23 @@ def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
     page.wait_for_function("([of, high]) => of.offsetHeight < high", arg=[again.element_handle(), high])
     go_on(lab, 3)
     lab.run_all()
-    lab.told("print(guess.guess)", "70")
+    lab.told("print(guess.guess)", "2")
     expect(page.locator(".jp-OutputArea", has_text="Right, at the second try.")).to_be_visible()
 
 
 def test_by_keyboard_the_focus_stays_and_shift_and_enter_go_on(lab: Lab) -> None:
-    lab.scratch("a_guess_by_key", FORGET + CODE, "guess.compare(70)", "1", run=False)
+    lab.scratch("a_guess_by_key", FORGET + CODE, "guess.compare(2)", "1", run=False)
     page = lab.page
     page.locator(".jp-Cell").first.click()
     go_on(lab, 1)
-    button = page.get_by_role("region", name="Your guess").get_by_role("button", name="61", exact=True)
+    button = page.get_by_role("region", name="Your guess").get_by_role("button", name="3", exact=True)
     button.press("Enter")
     lab.settled()
     assert button.evaluate("of => of === document.activeElement")
     go_on(lab, 1)
     go_on(lab, 2)
     again = page.get_by_role("region", name="Second try")
-    again.get_by_role("button", name="70", exact=True).press("Enter")
+    again.get_by_role("button", name="2", exact=True).press("Enter")
     expect(again.get_by_role("status")).to_contain_text("Right, at the second try.")
     lab.settled()
     assert again.evaluate("of => of.contains(document.activeElement)"), "Shift+Enter is dead"
@@ -124,7 +124,7 @@ def test_by_keyboard_the_focus_stays_and_shift_and_enter_go_on(lab: Lab) -> None
 
 
 def test_cards_in_their_places_stay_when_the_cell_runs_again(lab: Lab) -> None:
-    lab.scratch("some_cards", FORGET + CODE.replace("03.1", "02.1"), "1")
+    lab.scratch("some_cards", FORGET + CODE.replace("01.3", "02.1"), "1")
     asked = lab.page.get_by_role("region", name="Your guess")
     asked.get_by_role("button", name="everywhere", exact=True).click()
     lab.settled()
@@ -134,7 +134,7 @@ def test_cards_in_their_places_stay_when_the_cell_runs_again(lab: Lab) -> None:
 
 
 def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
-    lab.scratch("several", CODE.replace("03.1", "08.3"))
+    lab.scratch("several", CODE.replace("01.3", "08.3"))
     asked = lab.page.get_by_role("region", name="Your guess")
     for name in ("list", "dict", "tensor"):
         asked.get_by_role("button", name=name, exact=True).click()

@@ -85,7 +85,7 @@ def occlusion_map(model: nn.Module, digit: Tensor, size: int = 7, step: int = ST
         f"A square of {size}×{size} in {len(cells)} places: {len(others)} times the model reads another digit "
         f"than {was}"
     )
-    figure = Figure(figsize=(4.4, 4.4))
+    figure = Figure(figsize=(3.5, 3.5))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.imshow(1 - 0.35 * digit[0, 0].cpu().numpy(), cmap="gray", vmin=0, vmax=1)  # light ink, so that the red is seen
     for cell in cells:
@@ -96,9 +96,9 @@ def occlusion_map(model: nn.Module, digit: Tensor, size: int = 7, step: int = ST
             )
         )
         place: dict[str, Any] = {"x": left + step / 2, "y": top + step / 2, "ha": "center", "va": "center"}
-        look: dict[str, Any] = {"fontsize": 9, "color": "#555555"}
+        look: dict[str, Any] = {"fontsize": 8, "color": "#555555"}
         if cell["reads"] != was:
-            look = {"fontsize": 13, "fontweight": "bold"}
+            look = {"fontsize": 12, "fontweight": "bold"}
         axes.text(s=str(cell["reads"]), **place, **look)
     axes.set_axis_off()
     rows = [

@@ -13,7 +13,7 @@ function shorten(value) {
 
 function draw(model, el) {
   const order = model.get("_order");
-  const { sentences, names, given: arguments_, waits, multipliers, tries: most } = model.get("_words");
+  const { sentences, names, given: arguments_, waits, calls, multipliers, tries: most } = model.get("_words");
   const isHook = (name) => name in names;
   const asks = model.get("_guess");
   const fixed = model.get("_fixed");
@@ -132,6 +132,13 @@ function draw(model, el) {
     return x >= left && x <= left + width && y >= top && y <= top + height;
   };
 
+  /** Say what a hook is called with while it is pointed at or has the focus. */
+  const introduce = (element, kind) => {
+    const tell = () => { if (asks) touch.textContent = calls[kind]; };
+    element.addEventListener("pointerenter", tell);
+    element.addEventListener("focus", tell);
+  };
+
   const build = () => {
     const { size, font, radius } = layout;
     drawn = JSON.stringify(hooks());
@@ -156,13 +163,22 @@ function draw(model, el) {
       svg.append(boxes[name].element);
     }
     slots = {};
-    for (const [kind, place] of Object.entries(layout.slots)) svg.append(slots[kind] = slot(place, radius, font));
+    for (const [kind, place] of Object.entries(layout.slots)) {
+      slots[kind] = slot(place, radius, font);
+      if (kind in hooks()) { // the words beside a hook are a part of it
+        mark(slots[kind], "pm-named", true);
+        slots[kind].addEventListener("click", () => { pegs[kind].element.focus({ preventScroll: true }); press(kind); });
+        introduce(slots[kind], kind);
+      }
+      svg.append(slots[kind]);
+    }
     pegs = {};
     for (const kind of fires()) {
       const { at: home } = layout.slots[kind];
       const hook = pegs[kind] = peg(radius, font);
       hook.element.dataset.kind = kind;
       move(hook.element, home);
+      introduce(hook.element, kind);
       const drop = (to, point) => {
         if (still()) move(hook.element, home);
         else if (to) shift(kind, to);
@@ -262,7 +278,7 @@ function draw(model, el) {
     fires().forEach((kind, turn) => {
       const does = hooks()[kind] === "multiply" ? "multiplies by ten" : kind === "retain_grad" ? "keeps y.grad" : "looks";
       const waiting = asks && !told();
-      const acts = waiting ? "Enter chooses it" : fixed ? "Enter changes what it does" : "arrow keys move it, Enter changes what it does, Delete removes it";
+      const acts = waiting ? `Enter chooses it. ${calls[kind]}` : fixed ? "Enter changes what it does" : "arrow keys move it, Enter changes what it does, Delete removes it";
       const order_ = turn < open ? String(turn + 1) : "";
       pegs[kind].set({
         text: hooks()[kind] === "multiply" ? "×10" : "", order: order_, fires: kind === name,
@@ -280,7 +296,7 @@ function draw(model, el) {
     sentence.setAttribute("aria-live", controls.playing() ? "off" : "polite"); // not a flood of words while it plays
     mark(figure, "pm-waits", asks && !told());
     over.hidden = !asks || !told();
-    touch.textContent = asks ? "" : fixed ? "Click a hook to make it multiply by ten." : free_;
+    if (!asks) touch.textContent = fixed ? "Click a hook to make it multiply by ten." : free_;
     if (asks) {
       const wait = `Which hook fires next? Click it. (${open + 1} of ${asked().length})`;
       ask.textContent = told() ? `${verdict ? `${verdict.startsWith("Right") ? "Right. " : ""}${score()} ` : ""}${free_}` :
@@ -347,12 +363,12 @@ function draw(model, el) {
   });
   const over = h("button", { type: "button", hidden: !asks, onclick: () => moved(model.get("_begin"), null, true) }, "Start over");
   controls.element.append(over);
-  const touch = h("span");
+  const touch = h("span", { class: asks ? "pm-calls" : "" }, asks ? "Point at a hook to see what it is called with." : "");
   const free_ = "Drag a hook to another place. Click a hook, and it multiplies by ten.";
-  const keyboard = fixed ? "Keys: arrows step, Home and End jump, Space plays." :
-    "Keys: arrows move a hook, elsewhere they step; Space plays.";
-  const keys = h("p", { class: "sc-keys" }, touch, h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
-  const figure = h("div", { class: `sc-figure${fixed ? " pm-small" : ""}${asks ? " pm-asks" : ""}` }, sentence, ask, holder, controls.element, list, keys);
+  const keyboard = fixed ? "Keys: arrows step, Home and End jump. Space acts on a hook, elsewhere it plays." :
+    "Keys: arrows move a hook, elsewhere they step. Space acts on a hook, elsewhere it plays.";
+  const keys = h("p", { class: "sc-keys" }, ...(asks ? [] : [touch]), h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
+  const figure = h("div", { class: `sc-figure${fixed ? " pm-small" : ""}${asks ? " pm-asks" : ""}` }, sentence, ask, holder, ...(asks ? [touch] : []), controls.element, list, keys);
   const root = stage(model, el, "The map that plays", figure);
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", controls.keys);

@@ -77,6 +77,18 @@ GIVEN = {
     "tensor_x": "grad = {given}",
 }
 """The argument that each kind of hook looks at."""
+CALLS = {
+    "forward_pre": "module, args",
+    "forward": "module, args, output",
+    "tensor_y": "the gradient of y",
+    "retain_grad": "",
+    "full_backward_pre": "module, grad_output",
+    "tensor_weight": "the gradient of weight",
+    "post_accumulate_grad": "weight",
+    "full_backward": "module, grad_input, grad_output",
+    "tensor_x": "the gradient of x",
+}
+"""What torch calls each kind of hook with; `retain_grad` takes no hook."""
 # Why a hook does not fire yet. Each is true whichever of the others is next, and none says which one that is.
 WAITS = {
     "forward_pre": "The forward pre-hook fires before forward, at the beginning of the call.",
@@ -451,6 +463,10 @@ def _words() -> dict[str, Any]:
         "names": {kind: place.name for kind, place in PLACES.items()},
         "given": GIVEN,
         "waits": WAITS,
+        "calls": {
+            kind: f"The {PLACES[kind].name} is called with {given}." if given else "retain_grad calls nothing."
+            for kind, given in CALLS.items()
+        },
         "multipliers": list(MULTIPLIERS),
         "tries": TRIES,
     }
