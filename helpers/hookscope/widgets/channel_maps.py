@@ -205,9 +205,7 @@ def _columns(count: int, high: int, wide: int, width: int) -> int:
     return found
 
 
-def draw_channel(
-    tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool
-) -> tuple[Picture, bytes]:
+def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> tuple[Picture, bytes]:
     """Draw one channel without margins; also as a PNG to lay over the input, in which alpha follows the value."""
     maps, _ = read_maps(tensor, sample, channels_last)
     grid = feature_grid(maps, channels=[channel], center=0 if signed else None)

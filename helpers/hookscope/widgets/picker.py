@@ -325,7 +325,9 @@ class LayerPicker(CodeWidget):
             self.large, self.over, self.large_alt = b"", b"", ""
             return
         with self.catch_errors():
-            picture, self.over = draw_channel(self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last)
+            picture, self.over = draw_channel(
+                self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last
+            )
             self.large, self.large_alt = picture.png, f"{self._format_title()}, {picture.alt}"
 
     def _show_input(self) -> None:

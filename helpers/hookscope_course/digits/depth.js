@@ -98,9 +98,12 @@ function draw(model, el) {
   } });
   const said = h("p", { class: "dl-sentence", role: "status" });
 
+  let marked; // the marked digits lie on top
   function show() {
     const [depth, network, digit, picked] = ["depth", "network", "digit", "picked"].map((name) => model.get(name));
     const [now, read] = [at[network][depth], reads[network][depth]];
+    if (digit !== marked) points.append(...dots.filter((_, n) => labels[n] === String(digit)));
+    marked = digit;
     dots.forEach((dot, n) => {
       const own = labels[n] === String(digit);
       dot.style.transform = `translate(${now[2 * n] / 10}px, ${now[2 * n + 1] / 10}px)`;
@@ -129,7 +132,7 @@ function draw(model, el) {
     words.textContent = picked < 0
       ? "Click a digit in the circle, or press the button, to follow one."
       : `This ${labels[picked]} is nearest to the center of the ${read[picked]}s here. Below the chart: its nearest center after each layer.`;
-    next.textContent = `${picked < 0 ? "Follow a" : "Next"} ${picked < 0 && digit === 8 ? "n " : ""}${digit}`.replace("a n ", "an ");
+    next.textContent = `${picked < 0 ? (digit === 8 ? "Follow an" : "Follow a") : "Next"} ${digit}`;
   }
   show();
   listen(model, scatter, "depth network digit picked", show);

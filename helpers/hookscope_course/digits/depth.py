@@ -27,7 +27,9 @@ __all__ = ["DigitsByLayer", "class_centers", "pull"]
 _HERE = Path(__file__).parent
 _CLASSES = 10
 _ANGLES = 2 * math.pi * torch.arange(_CLASSES) / _CLASSES
-_ANCHORS = torch.stack([_ANGLES.sin(), -_ANGLES.cos()], 1).double()  # clockwise from the top, as on a clock; y runs down
+_ANCHORS = torch.stack(
+    [_ANGLES.sin(), -_ANGLES.cos()], 1
+).double()  # clockwise from the top, as on a clock; y runs down
 _THOUSANDTHS = 1000  # positions travel as integers
 _COLORS = {"right": "#0b5cad", "wrong": "#a34700", "other": "#8a8a8a"}
 
@@ -212,7 +214,7 @@ class DigitsByLayer(HookWidget):
         for place, label, read in zip((pulls @ _ANCHORS).tolist(), self._labels, pulls.argmax(1), strict=True):
             own = int(label) == self.digit
             color = _COLORS["other"] if not own else _COLORS["right" if read == label else "wrong"]
-            look = {"fontsize": 9 if own else 5, "fontweight": "bold" if own else "normal", "zorder": 3 if own else 2}
+            look: dict[str, Any] = {"fontsize": 9 if own else 5, "fontweight": "bold" if own else "normal", "zorder": 3 if own else 2}
             axes.text(*place, str(int(label)), color=color, ha="center", va="center", **look)
         for digit, place in enumerate(_ANCHORS.tolist()):
             axes.text(1.16 * place[0], 1.16 * place[1], str(digit), ha="center", va="center", fontsize=11)

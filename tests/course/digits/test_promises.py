@@ -14,6 +14,7 @@ from hookscope import samples
 from hookscope.widgets import base
 from hookscope_course import digits
 
+
 def by_layer() -> digits.DigitsByLayer:
     train, test = samples.digits("train"), samples.digits("test")
     known = train.images[:360], train.labels[:360]
