@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import traitlets
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -51,15 +50,20 @@ def pull(known: Tensor, labels: Tensor, asked: Tensor) -> Tensor:
         asked: features of the digits to place, (N, F).
 
     """
-    known, asked = known.double(), asked.double()
     centers, rows = class_centers(known, labels), torch.arange(len(known))
-    distances = torch.cdist(known, centers) ** 2
-    unit = distances[rows, labels].mean().clamp(min=torch.finfo(torch.float64).tiny)
+    distances = _squared_distances(known, centers)
+    unit = distances[rows, labels].mean().clamp(min=1e-30)
     many = torch.bincount(labels, minlength=_CLASSES).double()
     distances[rows, labels] *= ((many / (many - 1)) ** 2)[labels]  # the own digit left out of the center
-    rates = torch.logspace(-3, 3, 121).double()
-    losses = torch.stack([F.cross_entropy(-distances * rate / unit, labels) for rate in rates])
-    return (-(torch.cdist(asked, centers) ** 2) * rates[losses.argmin()] / unit).softmax(1)
+    rates = torch.logspace(-3, 3, 61).double() / unit
+    shares = (-distances * rates[:, None, None]).log_softmax(2)  # all rates at once: many small steps are slow
+    rate = rates[shares[:, rows, labels].mean(1).argmax()]
+    return (-_squared_distances(asked, centers) * rate).softmax(1)
+
+
+def _squared_distances(features: Tensor, centers: Tensor) -> Tensor:
+    """Return (N, 10), without the shortcut of `cdist` by a product, which rounds where distances are small."""
+    return torch.cdist(features, centers, compute_mode="donot_use_mm_for_euclid_dist").double() ** 2
 
 
 class DigitsByLayer(HookWidget):
@@ -211,13 +215,13 @@ class DigitsByLayer(HookWidget):
 
     def _draw_scatter(self, axes: Axes, depth: int) -> None:
         pulls = self._pulls[self.network][depth]
-        for place, label, read in zip((pulls @ _ANCHORS).tolist(), self._labels, pulls.argmax(1), strict=True):
+        for (x, y), label, read in zip((pulls @ _ANCHORS).tolist(), self._labels, pulls.argmax(1), strict=True):
             own = int(label) == self.digit
             color = _COLORS["other"] if not own else _COLORS["right" if read == label else "wrong"]
             look: dict[str, Any] = {"fontsize": 9 if own else 5, "fontweight": "bold" if own else "normal", "zorder": 3 if own else 2}
-            axes.text(*place, str(int(label)), color=color, ha="center", va="center", **look)
-        for digit, place in enumerate(_ANCHORS.tolist()):
-            axes.text(1.16 * place[0], 1.16 * place[1], str(digit), ha="center", va="center", fontsize=11)
+            axes.text(x, y, str(int(label)), color=color, ha="center", va="center", **look)
+        for digit, (x, y) in enumerate(_ANCHORS.tolist()):
+            axes.text(1.16 * x, 1.16 * y, str(digit), ha="center", va="center", fontsize=11)
         axes.set(xlim=(-1.3, 1.3), ylim=(1.3, -1.3), xticks=[], yticks=[], aspect="equal")
         name = self.names[depth]
         axes.set_title(f"{name}: {self.right[self.network][depth]} of {len(self._labels)}", fontsize=10)
