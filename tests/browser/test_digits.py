@@ -375,7 +375,8 @@ def test_digits_by_layer(lab: Lab) -> None:
 
     # By keyboard: the layer, and the sentence is that of Python.
     page.emulate_media(reduced_motion="reduce")
-    before = lab.pixels(".dl-scatter")
+    lie = "dots => dots.map((dot) => dot.style.transform)"
+    before = widget.locator(".dl-digit").evaluate_all(lie)
     layer.focus()
     for _ in range(7):
         page.keyboard.press("ArrowRight")
@@ -383,7 +384,7 @@ def test_digits_by_layer(lab: Lab) -> None:
     expect(layer).to_have_attribute("aria-valuetext", "block3.relu")
     expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
     expect(widget.locator(".dl-right")).to_have_count(24)
-    assert lab.pixels(".dl-scatter") != before
+    assert widget.locator(".dl-digit").evaluate_all(lie) != before
     untrained.focus()
     page.keyboard.press("Enter")
     expect(untrained).to_have_attribute("aria-pressed", "true")

@@ -218,7 +218,11 @@ class DigitsByLayer(HookWidget):
         for (x, y), label, read in zip((pulls @ _ANCHORS).tolist(), self._labels, pulls.argmax(1), strict=True):
             own = int(label) == self.digit
             color = _COLORS["other"] if not own else _COLORS["right" if read == label else "wrong"]
-            look: dict[str, Any] = {"fontsize": 9 if own else 5, "fontweight": "bold" if own else "normal", "zorder": 3 if own else 2}
+            look: dict[str, Any] = {
+                "fontsize": 9 if own else 5,
+                "fontweight": "bold" if own else "normal",
+                "zorder": 3 if own else 2,
+            }
             axes.text(x, y, str(int(label)), color=color, ha="center", va="center", **look)
         for digit, (x, y) in enumerate(_ANCHORS.tolist()):
             axes.text(1.16 * x, 1.16 * y, str(digit), ha="center", va="center", fontsize=11)

@@ -74,6 +74,18 @@ def test_what_chapter_06_says(figure: DigitsByLayer, known: tuple[Tensor, Tensor
     assert figure.sentence.endswith("Of the 28 eights, 14 are.")
 
 
+def test_what_chapter_06_says_of_other_random_weights(known: tuple[Tensor, Tensor]) -> None:
+    last: dict[str, list[int]] = {"how_much": [], "everything": []}
+    for seed in range(1, 6):
+        torch.manual_seed(seed)
+        net = samples.DigitCNN()
+        for feature in (how_much, everything):
+            made = DigitsByLayer({"net": net}, feature, known, samples.digits("test"), "block3.pool")
+            last[feature.__name__].append(made.right["net"][-1])
+    assert [min(last["how_much"]), max(last["how_much"])] == [149, 201]
+    assert [min(last["everything"]), max(last["everything"])] == [320, 334]
+
+
 def test_the_pull_by_hand() -> None:
     labels = torch.arange(10).repeat_interleave(2)
     known = torch.stack([10.0 * labels, (-1.0) ** torch.arange(20)], 1)  # centers at 0, 10, …, each 1 from its two
