@@ -1,4 +1,4 @@
-"""Exercises of chapter 06: three hunts for a layer or a channel, and gradients beside an in-place ReLU."""
+"""Exercises of chapter 06: three hunts for a layer or a channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hookscope import capture, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
 from hookscope_course.accidents import patient
-from hookscope_course.practice import Wrong, allows
+from hookscope_course.practice import Wrong
 from hookscope_course.practice.probing import SWALLOWED, Breaks, left_on, swallows, with_others
 
 
@@ -166,93 +166,3 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         return Wrong(f"for {what} you returned {answer!r}, but {expected!r} changes its input by more")
     breaking = nn.Sequential(Breaks())
     return Wrong(SWALLOWED) if swallows(lambda: most_changed(breaking, x)) else None
-
-
-@allows("parameter grad")
-def check_q4(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
-    other = torch.rand(2, 1, 3, 3, dtype=torch.float64) + 1
-    for inplace, weights, x in (
-        (False, (2.0, 3.0), torch.ones(1, 1, 2, 2)),
-        (True, (2.0, 3.0), torch.ones(1, 1, 2, 2)),
-        (True, (4.0, 0.5), other),
-    ):
-        if wrong := _wrong_gradients(gradients_of, inplace, weights, x):
-            return wrong
-    if wrong := _after_the_relu(gradients_of) or _of_random_convs(gradients_of):
-        return wrong
-    breaking = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), Breaks()).double()
-    return Wrong(SWALLOWED) if swallows(lambda: gradients_of(breaking, x)) else None
-
-
-def _wrong_gradients(
-    gradients_of: Callable[[nn.Module, Tensor], object], inplace: bool, weights: tuple[float, float], x: Tensor
-) -> Wrong | None:
-    net = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(inplace), nn.Conv2d(1, 1, 1), nn.ReLU(inplace)).eval()
-    for layer, weight in ((net[0], weights[0]), (net[2], weights[1])):
-        nn.init.constant_(layer.weight, weight)  # type: ignore[arg-type]
-        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    net.to(x.dtype)
-    first, last = weights
-    try:
-        grads = gradients_of(with_others(net), x)
-    except RuntimeError as error:
-        if "BackwardHookFunction" in str(error):
-            return Wrong(
-                "with an in-place ReLU after each conv it raises RuntimeError: Output 0 of BackwardHookFunction is a "
-                "view and is being modified inplace"
-            )
-        raise
-    if left_on(net):
-        return Wrong("the gradients may be right, but your hooks are still on the network; remove them")
-    if not isinstance(grads, dict):
-        return Wrong(f"your function returned {grads!r}; return the dictionary of gradients")
-    if set(grads) != {"0", "2"}:
-        return Wrong(f"there are gradients for {sorted(grads)}; the convs are '0' and '2'")
-    found = {name: _mean(grad) for name, grad in grads.items()}
-    if found == {"0": last, "2": 1.0}:
-        if all(isinstance(grad, Tensor) and grad.shape == x.shape for grad in grads.values()):
-            return None
-        return Wrong(f"each gradient has the shape of the conv's output, here {tuple(x.shape)}; yours have not")
-    if found == {"0": first * last, "2": last}:
-        return Wrong("these are the gradients of what goes into each conv; asked for are those of what comes out")
-    return Wrong(
-        f"for convs of weight {first:g} and {last:g} the gradients of their outputs are {last:g} and 1; "
-        f"yours are {found}"
-    )
-
-
-def _of_random_convs(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
-    """Compare with autograd where no two numbers are the same, and some lie below 0."""
-    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)).double()
-    x = torch.randn(2, 2, 7, 6, dtype=torch.float64)
-    first = net[0](x)
-    second = net[2](first.relu())
-    total = (second.relu()).sum()
-    wanted = torch.autograd.grad(total, [first, second, net.get_parameter("0.weight")])
-    grads = gradients_of(net, x)
-    for name, right in zip(("0", "2"), wanted, strict=False):
-        mine = grads.get(name) if isinstance(grads, dict) else None
-        if not isinstance(mine, Tensor) or mine.shape != right.shape or not torch.allclose(mine, right):
-            return Wrong(f"for two convs with random weights, the gradient of what {name!r} returned is another")
-    weight = net.get_parameter("0.weight").grad
-    if weight is not None and not torch.allclose(weight, wanted[2]):
-        return Wrong("the gradients are right, but with your hooks on, those of the weights are others")
-    return None
-
-
-def _after_the_relu(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
-    """Look for the gradients of what a ReLU wrote over the outputs of the convs: there they are not 0 below 0."""
-    conv, relu = nn.Conv2d(1, 1, 1, bias=False), nn.ReLU(inplace=True)
-    nn.init.ones_(conv.weight)
-    grads = gradients_of(nn.Sequential(conv, relu).eval(), torch.tensor([[[[5.0, -5.0]]]]))
-    found = grads["0"].flatten().tolist() if isinstance(grads, dict) and isinstance(grads.get("0"), Tensor) else grads
-    if found == [1.0, 0.0]:
-        return None
-    return Wrong(
-        "a conv returned 5 and -5, and the in-place ReLU after it made 5 and 0 of that; the gradient of what the conv "
-        f"returned is [1.0, 0.0], and yours is {found}"
-    )
-
-
-def _mean(value: object) -> object:
-    return round(float(value.mean()), 4) if isinstance(value, Tensor) else value

@@ -24,7 +24,7 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
-from hookscope_course.digits import SentReceived, SlidingFilter
+from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
@@ -151,7 +151,10 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         quiet=("row", "column", "answer", "asks", "filled"),
         unseen=("png",),
     ),
-    # These three have all runs with them, and their scripts ask for nothing.
+    # These four have all runs with them, and their scripts ask for nothing.
+    DigitsByLayer: Recipe(
+        ("depth", "network", "digit", "picked"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True
+    ),
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
     BothEnds: Recipe(("stops", "plain", "marks", "ran"), {_ALL: lambda ends: iter(())}, free=True),
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),

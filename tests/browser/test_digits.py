@@ -346,3 +346,88 @@ def test_where_it_looks(lab: Lab) -> None:
     lab.told("print(figure.target, figure.step, figure.read)", "1 20 1")
     fits(lab, widget, "looks")
     assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+
+
+DEPTH = """
+from hookscope import samples
+from hookscope_course.digits import DigitsByLayer
+train, test = samples.digits("train"), samples.digits("test")
+known = train.images[:360], train.labels[:360]
+networks = {"trained": samples.digit_cnn(), "untrained": samples.digit_cnn(trained=False)}
+figure = DigitsByLayer(networks, lambda output: output.mean(dim=(2, 3)), known, test)
+figure
+""".strip()
+
+
+def test_digits_by_layer(lab: Lab) -> None:
+    lab.scratch("depth", DEPTH)
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    said, scatter, letters = widget.locator(".dl-sentence"), widget.locator(".dl-scatter"), widget.locator(".dl-letter")
+    layer = widget.get_by_label("Layer", exact=True)
+    untrained = widget.get_by_role("button", name="untrained", exact=True)
+    trained = widget.get_by_role("button", name="trained", exact=True)
+    expect(widget.locator(".dl-digit")).to_have_count(360)
+    expect(said).to_have_text(
+        "In the pixels, before any layer, 48 of 360 digits are nearest to the center of their class. "
+        "Of the 29 fives, 0 are."
+    )
+    expect(widget.locator(".dl-wrong")).to_have_count(29)
+
+    # By keyboard: the layer, and the sentence is that of Python.
+    page.emulate_media(reduced_motion="reduce")
+    lie = "dots => dots.map((dot) => dot.style.transform)"
+    before = widget.locator(".dl-digit").evaluate_all(lie)
+    layer.focus()
+    for _ in range(7):
+        page.keyboard.press("ArrowRight")
+    lab.told("print(figure.names[figure.depth])", "block3.relu")
+    expect(layer).to_have_attribute("aria-valuetext", "block3.relu")
+    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    expect(widget.locator(".dl-right")).to_have_count(24)
+    assert widget.locator(".dl-digit").evaluate_all(lie) != before
+    untrained.focus()
+    page.keyboard.press("Enter")
+    expect(untrained).to_have_attribute("aria-pressed", "true")
+    lab.told("print(figure.network)", "untrained")
+    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    widget.get_by_role("button", name="eights", exact=True).press("Enter")
+    lab.told("print(figure.digit)", "8")
+    expect(said).to_contain_text("Of the 28 eights, ")
+    follow = widget.get_by_role("button", name="Follow an 8")
+    follow.press("Enter")
+    picked = int(lab.kernel("print(figure.picked)"))
+    assert lab.kernel("print(int(test.labels[figure.picked]))") == "8"
+    expect(letters).to_have_text([*lab.kernel("print(''.join(each[figure.picked] for each in "
+                                              "figure._data['reads']['untrained']))")])  # fmt: skip
+    widget.get_by_role("button", name="Next 8").click()
+    assert int(lab.kernel("print(figure.picked)")) > picked
+    expect(widget.get_by_role("img", name="The 8 that is picked")).to_be_visible()
+
+    # By mouse: a center, a digit, a place in the chart.
+    trained.click()
+    widget.locator(".dl-anchor", has_text="1").click()
+    lab.told("print(figure.digit, figure.picked)", "1 -1")
+    box = scatter.bounding_box()
+    place = lab.kernel("import base64, numpy as np; n = int((test.labels == 1).nonzero()[3]); places = np.frombuffer("
+                       "base64.b64decode(figure._data['places']['trained'][figure.depth]), '<i2'); "
+                       "print(*places[2 * n:2 * n + 2] / 10)")  # fmt: skip
+    x, y = map(float, place.split())
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * (126 + x) / 252, box["y"] + box["height"] * (126 + y) / 252)
+    expect(widget.locator(".dl-ring")).to_be_visible()
+    chosen = int(lab.kernel("print(figure.picked)"))
+    assert chosen >= 0
+    chart = widget.locator(".dl-chart").bounding_box()
+    assert chart is not None
+    page.mouse.click(chart["x"] + chart["width"] * 50 / 450, chart["y"] + chart["height"] * 40 / 236)
+    lab.told("print(figure.depth, figure.network)", "0 trained")
+
+    # From Python.
+    lab.kernel("figure.depth, figure.network, figure.digit = 8, 'untrained', 3")
+    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    moves = "parts => parts.filter((part) => parseFloat(getComputedStyle(part).transitionDuration) > 0).length"
+    assert widget.locator(".dl-digit").evaluate_all(moves) == 0
+    page.emulate_media(reduced_motion="no-preference")
+    assert widget.locator(".dl-digit").evaluate_all(moves) == 360
+    lab.look(widget, "depth")
+    sits(lab, widget, "depth")

@@ -149,7 +149,7 @@ def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
 def test_a_reason_and_its_code_open_when_shift_and_enter_come_to_them(lab: Lab) -> None:
     text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
     fold = text(HANDLE, metadata={FOLDED: True})
-    cells = [code(FORGET + CODE), code("guess.compare(70)"), fold, text("It is so:"), code("'shown'"), text("## 2")]
+    cells = [code(FORGET + CODE), code("guess.compare(2)"), fold, text("It is so:"), code("'shown'"), text("## 2")]
     notebook = nbformat.v4.new_notebook(cells=[*cells, *(code("1") for _ in range(30))], metadata=KERNEL)
     nbformat.write(notebook, lab.folder / "a_fold.ipynb")
     lab.open("a_fold.ipynb", again=True)

@@ -287,8 +287,10 @@ def hatch(mosaic: NDArray[np.uint8]) -> None:
         mosaic[(mosaic == special) & pattern] = color
 
 
-def encode_png(mosaic: Mosaic, colors: NDArray[np.uint8]) -> bytes:
+def encode_png(mosaic: Mosaic, colors: NDArray[np.uint8], alpha: NDArray[np.uint8] | None = None) -> bytes:
     """Return palette indices, uint8 (height, width), as the bytes of a PNG with these colors.
+
+    `alpha`, uint8 (256,), makes each color as opaque as it says; without it, all are opaque.
 
     Pillow does not filter indexed rows. Here each row is stored as the difference to the row above, which is often a
     run of zeros. ``Z_RLE`` looks only for such runs, so it takes two thirds of the time on real feature maps.
@@ -299,7 +301,8 @@ def encode_png(mosaic: Mosaic, colors: NDArray[np.uint8]) -> bytes:
         b'PNG'
 
     """
-    return _png(mosaic, 3, {b"PLTE": palette(colors).tobytes()})
+    transparency = {} if alpha is None else {b"tRNS": alpha.tobytes()}
+    return _png(mosaic, 3, {b"PLTE": palette(colors).tobytes(), **transparency})
 
 
 def encode_rgb(pixels: NDArray[np.uint8]) -> bytes:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hookscope.pictures.grid import feature_grid
 from hookscope.pictures.mosaic import encode_png, encode_rgb
-from hookscope.pictures.palette import COOLWARM, VIRIDIS
+from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
 from hookscope.pictures.pixel_text import LINE
 
@@ -204,14 +205,24 @@ def _columns(count: int, high: int, wide: int, width: int) -> int:
     return found
 
 
-def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:
-    """Draw one channel without margins."""
+def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> tuple[Picture, bytes]:
+    """Draw one channel without margins; also as a PNG to lay over the input, in which alpha follows the value."""
     maps, _ = read_maps(tensor, sample, channels_last)
     grid = feature_grid(maps, channels=[channel], center=0 if signed else None)
     left, top, width, height = grid.boxes[0]
     inside = np.ascontiguousarray(grid.mosaic[top : top + height, left : left + width])
     numbers = ", ".join(f"{name} {as_text(value)}" for name, value in grid.rows[0].items() if name != "channel")
-    return Picture(encode_png(inside, COOLWARM if signed else VIRIDIS), f"channel {channel}: {numbers}")
+    colors = COOLWARM if signed else VIRIDIS
+    picture = Picture(encode_png(inside, colors), f"channel {channel}: {numbers}")
+    return picture, encode_png(inside, colors, _alpha(signed))
+
+
+def _alpha(signed: bool) -> NDArray[np.uint8]:
+    """Return how opaque each color is on top of an image: the low end of the scale is clear, or the gray middle."""
+    alpha = np.full(256, 255, dtype=np.uint8)
+    share = np.abs(np.linspace(-1, 1, LEVELS)) if signed else np.linspace(0, 1, LEVELS)
+    alpha[:LEVELS] = np.rint(255 * share)
+    return alpha
 
 
 def draw_input(value: Any, sample: int) -> tuple[bytes, str] | None:

@@ -147,8 +147,8 @@ const short = (value) => (typeof value === "number" ? Number(value.toPrecision(3
 
 /** One channel enlarged, next to the input and on top of it. */
 function largeView(model) {
-  const over = picture(model, "large", "large_alt", { class: "hs-picture hs-over" });
-  const strength = h("input", { type: "range", min: "0", max: "100", value: "60", ...ownKeys });
+  const over = picture(model, "over", "large_alt", { class: "hs-picture hs-over" });
+  const strength = h("input", { type: "range", min: "0", max: "100", value: "90", ...ownKeys });
   const value = h("output", { class: "hs-value" });
   const title = h("h4", { class: "hs-title" });
   const both = h("figure", {}, h("div", { class: "hs-stack" }, picture(model, "input_png", "input_alt", { class: "hs-picture hs-under" }), over),
@@ -159,14 +159,14 @@ function largeView(model) {
   };
   strength.addEventListener("input", blend);
   blend();
-  const overlay = h("div", { class: "hs-overlay" }, both, field("Opacity of the channel", strength), value);
+  const blending = h("div", { class: "hs-row" }, field("Opacity of the channel", strength), value);
   const input = h("figure", {}, picture(model, "input_png", "input_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the input"));
   const numbers = h("p", { class: "hs-numbers" });
   const hint = h("p", { class: "hs-hint" }, "Click a map to enlarge it.");
   const panel = h("section", { class: "hs-large", "aria-label": "Selected channel" }, title,
-    h("div", { class: "hs-columns" },
-      h("figure", {}, picture(model, "large", "large_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the channel")), input, overlay),
-    numbers);
+    h("div", { class: "hs-columns" }, both,
+      h("figure", {}, picture(model, "large", "large_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the channel")), input),
+    blending, numbers);
   const show = () => {
     const channel = model.get("channel");
     panel.hidden = channel < 0 || !model.get("large").byteLength;
@@ -174,10 +174,10 @@ function largeView(model) {
     title.textContent = `Channel ${channel}`;
     numbers.textContent = model.get("large_alt");
     const hasInput = model.get("input_png").byteLength > 0;
-    input.hidden = overlay.hidden = !hasInput;
+    input.hidden = both.hidden = blending.hidden = !hasInput;
   };
   show();
-  listen(model, panel, "channel large large_alt input_png", show);
+  listen(model, panel, "channel large over large_alt input_png", show);
   return h("div", { class: "hs-one" }, hint, panel);
 }
 

@@ -111,6 +111,7 @@ class LayerPicker(CodeWidget):
     rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
     large = traitlets.Bytes(b"").tag(sync=True)
     large_alt = traitlets.Unicode().tag(sync=True)
+    over = traitlets.Bytes(b"").tag(sync=True)  # the same channel, to lay over the input: alpha follows the value
     input_png = traitlets.Bytes(b"").tag(sync=True)
     input_alt = traitlets.Unicode().tag(sync=True)
 
@@ -321,10 +322,12 @@ class LayerPicker(CodeWidget):
 
     def _show_channel(self) -> None:
         if self._page is None or self.channel < 0:
-            self.large, self.large_alt = b"", ""
+            self.large, self.over, self.large_alt = b"", b"", ""
             return
         with self.catch_errors():
-            picture = draw_channel(self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last)
+            picture, self.over = draw_channel(
+                self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last
+            )
             self.large, self.large_alt = picture.png, f"{self._format_title()}, {picture.alt}"
 
     def _show_input(self) -> None:

@@ -1,4 +1,4 @@
-"""Figures that each carry one chapter: a channel silenced, a square that fools, a filter that slides, where it looks.
+"""Figures that each carry one chapter: a channel silenced, a square that fools, a filter that slides, and others.
 
 Each is imported when it is first asked for: they alone need anywidget.
 """
@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookscope_course.digits.depth import DigitsByLayer
     from hookscope_course.digits.looks import WhereItLooks
     from hookscope_course.digits.occlusion import occlusion_map
     from hookscope_course.digits.sent import SentReceived
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from hookscope_course.digits.square import FoolingSquare
 
 _FILES = {
+    "DigitsByLayer": "depth",
     "FoolingSquare": "square",
     "SentReceived": "sent",
     "SilenceChannel": "silence",
@@ -25,6 +27,7 @@ _FILES = {
     "occlusion_map": "occlusion",
 }
 __all__ = [
+    "DigitsByLayer",
     "FoolingSquare",
     "SentReceived",
     "SilenceChannel",

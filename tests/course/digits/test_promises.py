@@ -14,7 +14,15 @@ from hookscope import samples
 from hookscope.widgets import base
 from hookscope_course import digits
 
+
+def by_layer() -> digits.DigitsByLayer:
+    train, test = samples.digits("train"), samples.digits("test")
+    known = train.images[:360], train.labels[:360]
+    return digits.DigitsByLayer({"trained": samples.digit_cnn()}, lambda output: output.mean((2, 3)), known, test)
+
+
 FIGURES: dict[str, Callable[[], base.HookWidget]] = {
+    "DigitsByLayer": by_layer,
     "SentReceived": lambda: digits.SentReceived(samples.digit_cnn(), samples.digit(5)),
     "FoolingSquare": lambda: digits.FoolingSquare(samples.digit_cnn(), samples.digit(9)),
     "SlidingFilter": lambda: digits.SlidingFilter(samples.digit_cnn(), samples.digit(5), channel=10, guess=True),

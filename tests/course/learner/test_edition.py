@@ -23,7 +23,6 @@ PAGES = chapters(NOTEBOOKS)
 NOT_GIVEN_AWAY = {
     "02": {"2": "the weight of the layer, and its gradient"},
     "05": {"0": "an index; and that the ReLU makes 0 is the premise"},
-    "06": {"0": "a seed", "relu": "the model's one ReLU is announced, and not how many zeros it makes"},
     "08": {
         "1": "the label of the scan, an index, and y + 1",
         "(root)": "it is the last one if the input requires grad",

@@ -1,9 +1,12 @@
 """What the layer picker shows: outputs and gradients of every layer, channels in order, and what cannot be shown."""
 
+import io
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from hookscope import samples
@@ -131,6 +134,17 @@ def test_a_channel_is_shown_large_with_its_numbers() -> None:
     row = next(row for row in picker.rows if row["channel"] == 3)
     assert f"max {as_text(row['max'])}" in picker.large_alt
     assert picker.input_png.startswith(b"\x89PNG")
+    plain, over = (np.asarray(Image.open(io.BytesIO(png)).convert("RGBA")) for png in (picker.large, picker.over))
+    assert (over[..., :3] == plain[..., :3]).all()
+    values = picker.activation[0, 3]
+    zoom = len(plain) // len(values)
+    alpha = torch.from_numpy(over[::zoom, ::zoom, 3].astype(int))
+    share = (values - values.min()) / (values.max() - values.min())
+    assert (alpha - 255 * share).abs().max() < 2, "the input stays visible where the channel is low"
+    picker.show = "gradient"
+    alpha = np.asarray(Image.open(io.BytesIO(picker.over)).convert("RGBA"))[::zoom, ::zoom, 3]
+    size = (picker.gradient[0, 3].abs() / picker.gradient[0, 3].abs().max()).numpy()
+    assert np.abs(alpha - 255 * size).max() < 2, "and where a gradient is near 0"
     picker.layer = "fc1" if "fc1" in picker._names else picker.tree[-1]["name"]
     assert picker.channel == -1
     assert not picker.large
