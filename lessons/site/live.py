@@ -27,7 +27,7 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame
+from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, TenTimesGame
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
 from hookscope_course.widgets.example_layers import LAYERS
 from hookscope_course.widgets.gradient_tasks import TASKS
@@ -159,9 +159,10 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         quiet=("row", "column", "answer", "asks", "filled"),
         unseen=("png",),
     ),
-    # These three have all runs with them, and their scripts ask for nothing.
+    # These have all runs with them, and their scripts ask for nothing.
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
     BothEnds: Recipe(("stops", "plain", "marks", "ran"), {_ALL: lambda ends: iter(())}, free=True),
+    GradientParts: Recipe(("place", "effect", "guesses", "ran"), {_ALL: lambda parts: iter(())}, free=True),
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
