@@ -1,4 +1,4 @@
-"""Figures that can be touched: the map that plays, the ten-times table as a game, both ends of a module, the parts of a gradient.
+"""Figures that can be touched: the map that plays, the ten-times game, a module's two ends, the parts of a gradient.
 
 `scene.js` and `scene.css` are the library that they share; docs/authoring.md says how a widget takes them in. Each
 figure is imported when it is first asked for: they alone need anywidget.

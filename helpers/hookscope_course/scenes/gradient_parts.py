@@ -102,8 +102,8 @@ def run_twice(place: str = "", effect: str = "look") -> Run:
 
     Args:
         place: "y", or "" for no hook.
-        effect: "look", "double", "removed" (doubles, and comes off after the first pass) or "detach" (doubles what has no
-            graph any more).
+        effect: "look", "double", "removed" (doubles, and is removed after the first pass) or "detach" (doubles the
+            gradient without its graph).
 
     Example:
         >>> run_twice("y", "double").ends
@@ -315,7 +315,9 @@ class GradientParts(HookWidget):
             axes.annotate("", last, before[-1], arrowprops=arrow, zorder=1)
         for name, (x, y, w, h, word, way, key) in layout["boxes"].items():
             panel = {"facecolor": "white", "edgecolor": _COLORS[way], "linewidth": 1.5, "zorder": 2}
-            axes.add_patch(FancyBboxPatch((x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=9", **panel))
+            axes.add_patch(
+                FancyBboxPatch((x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=9", **panel)
+            )
             if key:
                 write([x, y - 9], word, 8.5, _SOFT)
                 write([x, y + 9], self._value(name, key), 11)
