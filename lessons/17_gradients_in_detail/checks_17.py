@@ -225,7 +225,8 @@ def _wrong_sum(
 
 def _clipped(rows: Tensor, most: float) -> Tensor:
     norms = rows.flatten(1).norm(dim=1)
-    return rows * (most / norms.clamp(min=most))[:, None, None]
+    clipped: Tensor = rows * (most / norms.clamp(min=most))[:, None, None]
+    return clipped
 
 
 def _readings_of_sum(rows: Tensor, most: float) -> dict[str, Tensor]:

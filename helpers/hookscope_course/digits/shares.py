@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -29,10 +30,10 @@ def sample_bars(norms: Tensor, wrong: Collection[int]) -> Picture:
     """
     figure = Figure(figsize=(7.6, 2.6), layout="constrained")
     axes = figure.subplots()
-    for kind, look in (("right", {"color": "#0b62c4"}), ("wrong", {"color": "#fcebe1", "hatch": "////"})):
+    for kind, color, edge, hatch in (("right", "#0b62c4", "#0b62c4", ""), ("wrong", "#fcebe1", "#b03f08", "////")):
         places = [place for place in range(len(norms)) if (place in wrong) == (kind == "wrong")]
-        edge = "#b03f08" if kind == "wrong" else "#0b62c4"
-        axes.bar(places, norms[places].tolist(), width=0.9, edgecolor=edge, label=f"{kind} label", **look)
+        look: dict[str, Any] = {"color": color, "edgecolor": edge, "hatch": hatch, "label": f"{kind} label"}
+        axes.bar(places, norms[places].tolist(), width=0.9, **look)
     axes.set(xlabel="sample", ylabel="norm of its gradient", xlim=(-1, len(norms)))
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

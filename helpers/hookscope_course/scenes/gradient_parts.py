@@ -305,7 +305,9 @@ class GradientParts(HookWidget):
         axes.set_axis_off()
 
         def write(at: list[float], text: str, size: float = 9.5, color: str = _INK, **look: Any) -> None:
-            axes.text(*at, text, va="center", fontsize=size, color=color, zorder=5, **({"ha": "center"} | look))
+            axes.text(
+                at[0], at[1], text, va="center", fontsize=size, color=color, zorder=5, **({"ha": "center"} | look)
+            )
 
         for rail in layout["rails"]:
             *before, last = rail["points"]
@@ -314,7 +316,7 @@ class GradientParts(HookWidget):
             arrow = {"arrowstyle": "-|>", "color": color, "mutation_scale": 14, "linewidth": 0, "shrinkB": 0}
             axes.annotate("", last, before[-1], arrowprops=arrow, zorder=1)
         for name, (x, y, w, h, word, way, key) in layout["boxes"].items():
-            panel = {"facecolor": "white", "edgecolor": _COLORS[way], "linewidth": 1.5, "zorder": 2}
+            panel: dict[str, Any] = {"facecolor": "white", "edgecolor": _COLORS[way], "linewidth": 1.5, "zorder": 2}
             axes.add_patch(
                 FancyBboxPatch((x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=9", **panel)
             )

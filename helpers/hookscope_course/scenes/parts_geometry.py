@@ -6,6 +6,7 @@ travels along, the name of the value, and what is known when it has arrived. The
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = ["place_steps", "place_twice"]
@@ -191,9 +192,9 @@ def place_twice(*, narrow: bool) -> Layout:
     }
 
 
-def _slot(at: list[float], line: str, text: list[float], anchor: str) -> Layout:
-    return {"at": at, "lines": [line], "text": text, "anchor": anchor, "also": []}
+def _slot(at: Sequence[float], line: str, text: Sequence[float], anchor: str) -> Layout:
+    return {"at": [*at], "lines": [line], "text": [*text], "anchor": anchor, "also": []}
 
 
-def _flight(points: list[list[float]], value: str, knows: list[str] | None = None, fires: str = "") -> Layout:
+def _flight(points: Sequence[Any], value: str, knows: list[str] | None = None, fires: str = "") -> Layout:
     return {"points": points, "value": value, "knows": knows or [], "fires": fires}
