@@ -24,8 +24,8 @@ function draw(model, el) {
     oninput: () => { if (!model.get("ran")) put(model, { guesses: { ...model.get("guesses"), [name]: inputs[name].value } }); show(); },
     onkeydown: (event) => { if (event.key === "Enter") go(); },
   })]));
-  const fields = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, field(asks[name], input)]));
-  const start = h("button", { type: "button", class: "hs-lit", onclick: () => go() }, graph === "steps" ? "Run backward" : "Differentiate twice");
+  const fields = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, field(asks[name], input, { class: "hs-field pt-ask" })]));
+  const start = h("button", { type: "button", onclick: () => go() }, graph === "steps" ? "Run backward" : "Differentiate twice");
   const over = h("button", { type: "button", onclick: () => ask({ place: "", effect: "look" }) }, "Start over");
   const controls = h("div", { class: "sc-player" }, field("The hook", does), ...Object.values(fields), start, over);
 
@@ -191,6 +191,7 @@ function draw(model, el) {
       mark(fields[each], "pt-wrong", told && !right);
     }
     start.setAttribute("aria-disabled", String(ran || open().length > 0));
+    mark(start, "hs-lit", !ran && !open().length);
     const todo = graph === "steps" ? (place ? "Guess what the hook gets and what w.grad becomes, then run." :
       "First without the hook: guess w.grad, then run. Then put the hook on a ring.") :
       (place ? "Guess the first and the second derivative, then run." : "First without a hook: guess both derivatives, then run.");

@@ -24,7 +24,7 @@ EFFECTS = {
     "twice": {
         "look": "looks",
         "double": "doubles",
-        "removed": "doubles, is removed after the first pass",
+        "removed": "doubles, first pass only",
         "detach": "doubles grad.detach()",
     },
 }
@@ -273,6 +273,8 @@ class GradientParts(HookWidget):
 
     @traitlets.observe("place", "effect")
     def _ask_anew(self, change: Mapping[str, Any]) -> None:
+        if self._received & {"guesses", "ran"}:
+            return  # the page has asked anew by itself, and while the kernel was busy, it may have guessed and run since
         self.ran = False
         self.guesses = {}
 
