@@ -274,7 +274,7 @@ class GradientParts(HookWidget):
     @traitlets.observe("place", "effect")
     def _ask_anew(self, change: Mapping[str, Any]) -> None:
         if self._received & {"guesses", "ran"}:
-            return  # the page has asked anew by itself, and while the kernel was busy, it may have guessed and run since
+            return  # the page asked anew by itself; while the kernel was busy, it may have guessed and run since
         self.ran = False
         self.guesses = {}
 

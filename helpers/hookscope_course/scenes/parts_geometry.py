@@ -45,7 +45,7 @@ def place_steps(*, narrow: bool) -> Layout:
             if number == 1:
                 rails.pop()
                 rails.append({"way": "backward", "points": [[after - half, back], [x, back], [x, back + 16]]})
-            start = back
+            start: float = back
         else:
             rails.append({"way": "forward", "points": [[before + half, top], [x - 42, top]]})
             rails.append({"way": "forward", "points": [[x + 40, top], [after - half - 2, top]]})
@@ -159,7 +159,7 @@ def place_twice(*, narrow: bool) -> Layout:
     slot = _slot([hook_x, down], "hook on y", [hook_x + (0 if narrow else radius + 6), (down + back) / 2 + 4], "start")
     slot["also"] = [[hook_x, back]]
     if narrow:
-        slot["anchor"], slot["text"] = "middle", [hook_x, (down + back) / 2 + 4]
+        slot["lines"], slot["text"] = ["hook", "on y"], [hook_x + 6, (down + back) / 2]
     labels = {
         "by x": [x - 8, (top + back) / 2 + 4, "end"],
         "by y": [(x + half + hook_x) / 2 if not narrow else x + half + 8, down + lift + 2, "middle"],
