@@ -180,7 +180,7 @@ function draw(model, el) {
       mark(element, "pt-pale", single && !at && effect === "removed");
     });
     if (thread) mark(thread, "pt-gone", !place);
-    if (build.tray) build.tray.style.display = place ? "none" : "";
+    if (build.tray) build.tray.firstChild.textContent = place ? "" : "the hook";
     does.value = single && !place ? "" : effect;
     for (const [each, input] of Object.entries(inputs)) {
       fields[each].hidden = !asked().includes(each);
