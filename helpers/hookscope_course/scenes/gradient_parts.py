@@ -348,11 +348,16 @@ class GradientParts(HookWidget):
         return f"{self._run.values[key]:g}" if known else "?"
 
     def numbers(self) -> Rows:
-        """List what is asked for, once the pass was run."""
+        """List the parts and what is asked for, once the pass was run."""
+        parts = {
+            "steps": {f"part of step {step}": f"out step {step}" for step in (1, 2, 3)},
+            "twice": {"second, by the x in 2x": "by x", "second, by way of y": "by y"},
+        }[self._graph]
+        values = [(name, self._run.values[key], "") for name, key in parts.items()]
+        asks = [(_ASKS[self._graph][name], end, self.guesses.get(name, "")) for name, end in self._run.ends.items()]
         rows: list[dict[str, object]] = []
-        for name, value in self._run.ends.items():
-            shown = f"{value:g}" if self.ran else "?"
-            rows.append({"what": _ASKS[self._graph][name], "is": shown, "you": self.guesses.get(name, "")})
+        for name, value, guess in [*values, *asks]:
+            rows.append({"what": name, "is": f"{value:g}" if self.ran else "?", "you": guess})
         return rows
 
     def summary(self) -> str:
