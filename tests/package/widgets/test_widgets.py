@@ -54,6 +54,8 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "PlayingMap": lambda: scenes.PlayingMap(),
     "TenTimesGame": lambda: scenes.TenTimesGame(),
     "BothEnds": lambda: scenes.BothEnds(),
+    "GradientParts": lambda: scenes.GradientParts(),
+    "GradientParts twice": lambda: scenes.GradientParts("twice"),
     "the smallest": lambda: import_module("counter").Counter(),
     "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }
