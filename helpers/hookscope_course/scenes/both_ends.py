@@ -212,6 +212,8 @@ class BothEnds(HookWidget):
 
     @traitlets.observe("stops", "plain")
     def _ask_anew(self, change: Mapping[str, Any]) -> None:
+        if self._received & {"marks", "ran"}:
+            return  # the page asked anew by itself; while the kernel was busy, it may have marked and run since
         self.ran = False
         self.marks = []
 

@@ -141,6 +141,12 @@ def test_the_page_does_as_python_does():
     assert (figure.ran, figure.marks, figure.problem) == (False, [], "")
 
 
+def test_a_busy_kernel_gets_the_gate_the_marks_and_the_run_in_one_message():
+    ends = BothEnds()
+    ends.set_state({"stops": ["stop_output"], "marks": ["x1.grad"], "ran": True, "_request": 4})
+    assert (ends.marks, ends.ran, ends.problem) == (["x1.grad"], True, "")
+
+
 @pytest.mark.parametrize(
     ("trait", "value", "text"),
     [
