@@ -338,7 +338,7 @@ def backward_updates_nothing() -> Found:
 @shows("D3.21")
 def what_b_was_computed_from_hangs_on_its_gradient() -> Found:
     def run(*hooks: Callable[[torch.Tensor], object]) -> tuple[bool, bool]:
-        """Whether the gradients of `a`, of which `b` is made, and of `c`, which is made of `b`, are ten times as large."""
+        """Whether the gradients of `a` (`b` is made of it) and of `c` (it is made of `b`) are ten times as large."""
         a = torch.ones(5, requires_grad=True)
         b = 2 * a
         c = 3 * b

@@ -101,9 +101,9 @@ def as_printed() -> list[str]:
     """Run the program of the document, `x + 1` with a printing hook; return the lines that it prints."""
     from torch.autograd import Variable
 
-    def for_hook(module: nn.Module, input: tuple[torch.Tensor], output: torch.Tensor) -> None:
+    def for_hook(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
         print(module)
-        for val in input:
+        for val in args:
             print("input val:", val)
         for out_val in output:
             print("output val:", out_val)
