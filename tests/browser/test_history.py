@@ -47,9 +47,9 @@ def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
     document.focus()
     page.keyboard.press("d")  # the next one that begins so
     lab.told("print(author.document)", "D0")
-    expect(widget.locator(".hi-claims tbody tr").first).to_contain_text("D0.5")
+    expect(widget.locator(".hi-claims tbody tr").first).to_contain_text("D0.6")
     lab.kernel("author.release = '1.2.0'")  # true, though what it is about is missing: that is said
-    prior = widget.locator(".hi-claims tbody tr", has_text="D0.5")
+    prior = widget.locator(".hi-claims tbody tr", has_text="D0.11")
     expect(prior).to_contain_text("nothing in this release contradicts it")
     expect(widget.locator(".hi-claims tbody")).to_contain_text("this release has no such thing")
     expect(widget.locator(".hi-claims tbody")).not_to_contain_text("missing")

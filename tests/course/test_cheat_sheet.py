@@ -153,7 +153,7 @@ def test_what_torch_refuses(what: str) -> None:
 
 
 def test_the_order_of_one_pass() -> None:
-    said = TEXT.split("**One layer, one pass, when its input requires grad:**")[1].split("**What torch")[0]
+    said = TEXT.split("**One Linear layer, one pass, when its input requires grad:**")[1].split("**What torch")[0]
     steps = {
         "forward pre-hook": "forward_pre (root)",
         "forward hook": "forward (root)",

@@ -26,6 +26,9 @@ from hookscope_course.history.slider import AuthorSlider
 from lessons.build import reading
 
 CLAIMS = authors.dated_claims()
+# Of these claims one half hangs on the release, and the other is wrong in each: that the engine calls module.backward()
+# (D0.8), and that a legacy hook returns a Variable (D4.8).
+HALVES = {"D0.8": "true", "D4.8": "not true"}
 ONE = {"1.0.0": {"forward_hook_returns": "60"}}
 
 # What shared knowledge says of the turning points, from runs that somebody else made: value, and the last release
@@ -205,7 +208,8 @@ def test_the_newest_standing_agrees_with_the_verdict_of_the_course() -> None:
         found = {claim.judge(records.history(claim.probe)[records.newest()]) for claim in halves}
         expected = {"holds": {"true"}, "outdated": {"not true"}, "wrong": {"not true"}}
         if verdicts[identity] == "partly":
-            assert found == {"partly true"} or len(found) > 1, identity
+            alone = HALVES.get(identity)
+            assert found == {alone} if alone else found == {"partly true"} or len(found) > 1, identity
         else:
             assert found == expected[verdicts[identity]], identity
 
@@ -256,7 +260,7 @@ def test_the_slider_can_be_driven_and_says_the_same_before_it_runs() -> None:
 def test_the_slider_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ValueError, match=r"no record of torch '0\.4'; there are 1\.0\.0"):
         AuthorSlider("D0", "0.4")
-    with pytest.raises(ValueError, match="no document 'D9'; there are D0, D1"):
+    with pytest.raises(ValueError, match="no document 'D9'; there are D0, D1, D3, D4"):
         AuthorSlider("D9")
     slider = AuthorSlider()
     assert (slider.document, slider.release) == ("D0", records.newest())

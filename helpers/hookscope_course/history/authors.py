@@ -69,7 +69,8 @@ def snippets() -> dict[str, str]:
 def documents() -> dict[str, str]:
     """Return the documents that have such claims: `{"D0": its title, …}`."""
     rows = tomllib.loads((LESSONS / "90_claims" / "claims.toml").read_text(encoding="utf-8"))["document"]
-    return {row["id"]: row["title"] for row in rows}
+    dated = {claim.document for claim in dated_claims()}
+    return {row["id"]: row["title"] for row in rows if row["id"] in dated}
 
 
 def claims_of(document: str) -> list[DatedClaim]:

@@ -12,7 +12,7 @@ from tests.course.cheat_sheet import Noting, Row, X, shows, x_that_requires
 @shows(
     "forward pre-hook",
     fires="at a call, before `forward`",
-    returns="the new `args`, a tuple, or a single argument",
+    returns="the new `args`, a tuple, or one argument that is not a tuple",
     trap="a list is taken for one argument",
 )
 def forward_pre_hook(row: Row) -> None:
@@ -31,6 +31,12 @@ def forward_pre_hook(row: Row) -> None:
     with row.put_on(lambda module, args: [args[0], args[0]], module=identity):
         got.append(identity(X))
     assert isinstance(got[0], list)
+    # One argument that is a tuple is taken apart, as a packed sequence is; in a tuple it arrives whole.
+    pair = (X, X)
+    with identity.register_forward_pre_hook(lambda module, args: pair), pytest.raises(TypeError, match="were given"):
+        identity(X)
+    with identity.register_forward_pre_hook(lambda module, args: (pair,)):
+        assert identity(X) is pair
 
 
 @shows(
@@ -181,7 +187,7 @@ def post_accumulate_hook(row: Row) -> None:
 
 @shows(
     "multi-grad hook",
-    fires="when the last gradient that this pass computes for them is there",
+    fires="when the last gradient that this pass computes for them is there; that of the loss itself does not count",
     returns="nothing; a value is ignored",
     trap="None for a tensor that the pass does not reach",
 )
@@ -197,6 +203,10 @@ def multi_grad_hook(row: Row) -> None:
     seen.clear()
     (4 * tensors[0]).backward()
     assert seen == [4, [4, None]]
+    loss, alone = 2 * torch.tensor(1.0, requires_grad=True), []
+    with torch.autograd.graph.register_multi_grad_hook([loss], alone.append):
+        loss.backward()
+    assert alone == []
     row.take_off(handle)
     (4 * tensors[0]).backward()
     assert seen[2:] == [4]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.course.claims import shows
+from tests.course.claims import Found, shows
 from tests.course.claims.parts import THREE, Double, Product, doubling
 
 
@@ -23,26 +23,33 @@ def runs_before_and_after() -> None:
 
 
 @shows("D1.2")
-def parameters_are_checked_at_the_call() -> None:
-    double = Double()
-    double.register_forward_hook(lambda: None)
-    with pytest.raises(TypeError, match="takes 0 positional arguments but 3 were given"):
+def a_sketch_that_fails_if_taken_as_printed() -> Found:
+    double, seen = Double(), []
+    with (
+        double.register_forward_hook(lambda: None),
+        pytest.raises(TypeError, match="takes 0 positional arguments but 3 were given") as caught,
+    ):
         double(THREE)
+    # The same steps, with the parameters that all later hooks of the document have room for.
+    with double.register_forward_hook(lambda *given: seen.append(len(given))):
+        double(THREE)
+    return Found(holds=seen == [3], fails=caught.type is TypeError, hidden=True)
 
 
 @shows("D1.3")
-def collects_what_is_in_grad() -> None:
-    for values in ([5.0], [[5.0, 5.0]]):
-        weight = nn.Parameter(torch.tensor(values))
+def collects_what_is_in_grad() -> Found:
+    def collected(weight: nn.Parameter) -> list[torch.Tensor]:
         answer: list[torch.Tensor] = []
         weight.register_hook(answer.extend)
         (2.0 * 3.0 * weight).sum().backward()
-        assert torch.equal(torch.stack(answer), weight.grad)
-        if weight.numel() == 1:
-            assert answer == [*weight.grad]
-        else:
-            with pytest.raises(RuntimeError, match="Boolean value of Tensor with more than one value is ambiguous"):
-                assert answer == [*weight.grad]
+        assert torch.equal(torch.stack(answer), weight.grad), "it does collect them"
+        return answer
+
+    one, two, row = (nn.Parameter(torch.tensor(values)) for values in ([5.0], [5.0, 5.0], [[5.0, 5.0]]))
+    as_printed = collected(one) == [one.grad]
+    assert collected(two) != [two.grad], "a list of two against a list of one"
+    with pytest.raises(RuntimeError, match="Boolean value of Tensor with more than one value is ambiguous"):
+        assert collected(row) == [row.grad]
     # In a second pass a tensor hook gets that pass, .grad holds the total.
     layer, passes, totals = doubling(), [], []
     layer.weight.register_hook(lambda grad: passes.append(grad.item()))
@@ -50,6 +57,7 @@ def collects_what_is_in_grad() -> None:
     for _ in range(2):
         layer(torch.tensor([[2.0]])).sum().backward()
     assert [passes, totals] == [[2, 2], [2, 4]]
+    return Found(holds=as_printed, fails=not as_printed)
 
 
 @shows("D1.4")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hookscope import census, feature_grid, find_layers, samples
+from hookscope_course.history.records import history
 from tests.course.claims import Found, shows
 from tests.course.claims.parts import THREE, Double
 
@@ -44,6 +46,14 @@ def output_0_is_the_first_sample() -> None:
     assert len(given["input"]) == 4
     assert given["input"][0] == 2
     assert given["output"] == given["whole"][1:]
+    # The shapes in the document's comments: those of a ResNet-50 and an image of 224×224, not of digits of 28×28.
+    from torchvision.models import resnet
+
+    stem = nn.Sequential(nn.Conv2d(3, 64, 7, stride=2, padding=3), nn.MaxPool2d(3, stride=2, padding=1))
+    first = resnet.Bottleneck(64, 64, downsample=nn.Conv2d(64, 256, 1))
+    with first.register_forward_hook(look):
+        first(stem(torch.zeros(1, 3, 224, 224)))
+    assert [(*given[end],) for end in ("input", "output")] == [(1, 64, 56, 56), (256, 56, 56)]
 
 
 @shows("D2.3")
@@ -62,6 +72,36 @@ def enumerate_throws_the_random_numbers_away() -> None:
     assert feature_grid(samples.digit(5), channels=16, seed=7).channels == [0]
 
 
+@shows("D2.12")
+def of_a_batch_of_one_randint_draws_zeros() -> Found:
+    net, gradients = samples.digit_cnn(), []
+    net.block3.register_full_backward_hook(lambda module, gi, go: gradients.extend((gi[0], go[0])))
+    net(samples.digit(5))[0, 5].backward()
+    random = [
+        torch.randint(0, gradient.shape[0], (16,), generator=torch.Generator().manual_seed(0)).tolist()
+        for gradient in gradients
+    ]
+    assert random == [[0] * 16] * 2, "shape[0] is the batch; the channels are shape[1]"
+    assert [gradient.shape[1] for gradient in gradients] == [24, 32]
+    shown = [[place for place, _ in enumerate(numbers)] for numbers in random]
+    assert shown == [[*range(16)]] * 2, "and the zeros are dropped"
+    return Found(holds=False, fails=True)
+
+
+@shows("D2.11")
+def a_call_runs_the_hooks_and_a_direct_forward_does_not() -> Found:
+    assert {*history("forward_called_directly").values()} == {"0"}, "in each release"
+    double, fired = Double(), []
+    double.register_forward_hook(lambda *given: fired.append("forward hook"))
+    double.register_full_backward_hook(lambda *given: fired.append("backward hook"))
+    double.forward(THREE.clone().requires_grad_()).sum().backward()
+    directly = [*fired]
+    double(THREE.clone().requires_grad_()).sum().backward()
+    assert fired == ["forward hook", "backward hook"]
+    assert not hasattr(double, "backward")
+    return Found(holds=bool(directly), fails=not directly)
+
+
 @shows("D2.4")
 def each_subplot_has_its_own_scale() -> None:
     from matplotlib.figure import Figure
@@ -78,8 +118,19 @@ def each_subplot_has_its_own_scale() -> None:
 
 
 @shows("D2.5")
-def a_legacy_hook_on_a_block_shows_its_last_step() -> None:
+def a_legacy_hook_on_a_block_shows_its_last_step() -> Found:
     five = samples.digit(5)
+    shown = {}
+    for name, make in BLOCKS.items():
+        before, block, first = nn.Conv2d(1, 3, 1), make(), []
+        block.register_backward_hook(lambda module, gi, go, to=first: to.append(gi[0]))
+        into = before(five)
+        into.retain_grad()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            block(into).square().sum().backward()
+        shown[name] = first[0].shape == into.grad.shape and torch.equal(first[0], into.grad)
+    assert shown == {"conv": True, "conv in a row": True, "relu": True, "conv and relu": False, "and pooling": False}
     ends: list[tuple[int, ...]] = []
     net = samples.digit_cnn()
     with net.block3.register_forward_pre_hook(lambda module, args: ends.append((*args[0].shape,))):
@@ -103,10 +154,25 @@ def a_legacy_hook_on_a_block_shows_its_last_step() -> None:
     # One bright point in each square of four: the pooling lets the highest of them through.
     squares = nn.functional.unfold(seen["legacy"].ne(0).float().transpose(0, 1), 2, stride=2).sum(1)
     assert squares.max() == 1
+    # The document does not show its block3.
+    return Found(holds=any(shown.values()), fails=not all(shown.values()), hidden=True)
+
+
+def conv() -> nn.Conv2d:
+    return nn.Conv2d(3, 10, 3, padding=1)
+
+
+BLOCKS: dict[str, Callable[[], nn.Module]] = {
+    "conv": conv,
+    "conv in a row": lambda: nn.Sequential(conv()),
+    "relu": nn.ReLU,
+    "conv and relu": lambda: nn.Sequential(conv(), nn.ReLU()),
+    "and pooling": lambda: nn.Sequential(conv(), nn.ReLU(), nn.MaxPool2d(2)),
+}
 
 
 @shows("D2.6")
-def gradient_maps_are_tuple_sample_channel() -> None:
+def gradient_maps_are_tuple_sample_channel() -> Found:
     net, five = samples.digit_cnn(), samples.digit(5)
     got: dict[str, tuple[torch.Tensor, ...]] = {}
     net.block3.register_full_backward_hook(lambda module, gi, go: got.update(gi=gi, go=go))
@@ -122,6 +188,14 @@ def gradient_maps_are_tuple_sample_channel() -> None:
         assert {got[end][0][0][i].shape for i in range(16)} == {shape}
         assert feature_grid(got[end][0], center=0).channels == list(range(16))
     assert [got["gi"][0].shape[1], got["go"][0].shape[1]] == [24, 32]
+    # The document's hook is the legacy one: the same output, and another input.
+    net, legacy = samples.digit_cnn(), {}
+    net.block3.register_backward_hook(lambda module, gi, go: legacy.update(gi=gi[0], go=go[0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        nn.functional.cross_entropy(net(five), torch.tensor([5])).backward()
+    assert torch.equal(legacy["go"], got["go"][0])
+    return Found(holds=got["gi"][0].shape == (1, 24, 14, 14), fails=legacy["gi"].shape == (1, 32, 14, 14))
 
 
 @shows("D2.7")
@@ -173,8 +247,9 @@ def a_dataset_is_indexable_and_its_loader_is_not() -> Found:
     with pytest.raises(RuntimeError):
         samples.digit_cnn()(x)
     assert next(iter(loader))[0].shape == (4, 1, 28, 28)
-    indexable = [hasattr(type(either), "__getitem__") for either in (dataset, loader)]
-    return Found(holds=any(indexable), fails=not all(indexable), hidden=indexable == [True, False])
+    # The document got an image this way, and showed it: what it indexed cannot have been a loader.
+    image, label = dataset[0]
+    return Found(holds=torch.equal(image, images[0]) and label == labels[0], fails=False)
 
 
 @shows("D2.9")

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from hookscope import compare_backward_hooks, graph
+from hookscope_course.history.records import history
 from tests.course.claims import Found, d0, shows
-from tests.course.claims.parts import THREE
+from tests.course.claims.parts import THREE, doubling
 
 
 def five_ones(*hooks: Callable[[torch.Tensor], object]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,6 +78,9 @@ def only_what_is_recorded_has_a_grad_fn() -> None:
     with torch.no_grad():
         assert (a + a).grad_fn is None
     assert (a > 0).grad_fn is None
+    # It records not everything then: the three conditions are needed, and not enough.
+    for made in (a.detach(), torch.zeros_like(a), torch.rand_like(a), a.new_zeros(5)):
+        assert made.grad_fn is None
 
 
 @shows("D3.3")
@@ -101,7 +105,7 @@ def a_linear_layer_is_one_addmm_unless_its_input_is_strided() -> Found:
 
 
 @shows("D3.4")
-def only_a_legacy_hook_catches_a_step() -> None:
+def only_a_legacy_hook_catches_a_step() -> Found:
     blocks = nn.Sequential(nn.Linear(4, 5), nn.ReLU())
     assert grad_inputs("legacy", blocks, needing(3, 4)) == [(3, 5)]
     assert grad_inputs("full", nn.Sequential(nn.Linear(4, 5), nn.ReLU()), needing(3, 4)) == [(3, 4)]
@@ -113,10 +117,21 @@ def only_a_legacy_hook_catches_a_step() -> None:
     output.grad_fn.register_hook(lambda grad_inputs, grad_outputs: seen.append(grad_inputs))
     output.sum().backward()
     assert [grad.data_ptr() for (grad,) in seen] == [seen[0][0].data_ptr()] * 2
+    # "Not the whole layer's input and output", says the document; a forward hook is given just these.
+    ends: list[torch.Tensor] = []
+    x = needing(3, 4)
+    with blocks.register_forward_hook(lambda module, args, output: ends.extend((*args, output))):
+        result = blocks(x)
+    return Found(holds=True, fails=ends[0] is x and ends[1] is result)
 
 
 @shows("D3.5")
 def args_are_the_positional_arguments() -> None:
+    outputs: list[torch.Tensor] = []
+    summed = Sum()
+    summed.register_forward_hook(lambda module, args, output: outputs.append(output))
+    assert summed(THREE, THREE, THREE) is outputs[0], "what forward returned, after both additions"
+    assert outputs[0].item() == 9
     lengths = []
     for module, args in ((Sum(), (THREE, THREE, THREE)), (nn.Linear(1, 1), (THREE,)), (nn.Identity(), (THREE,))):
         with module.register_forward_hook(lambda module, args, output: lengths.append((type(args), len(args)))):
@@ -143,7 +158,7 @@ def the_hooks_of_a_tensor_come_going_back() -> None:
 
 
 @shows("D3.7")
-def a_returned_tensor_flows_on() -> None:
+def a_returned_tensor_flows_on() -> Found:
     for hook, factor in ((lambda grad: None, 1), (lambda grad: 2 * grad, 2)):
         a, b = five_ones(hook)
         torch.testing.assert_close(a.grad, factor * 0.4 * FIVE)
@@ -162,10 +177,35 @@ def a_returned_tensor_flows_on() -> None:
     b.register_hook(lambda grad: grad.mul_(2))
     with pytest.raises(RuntimeError, match="single memory location"):
         b.sum().backward()
+    # The document says that the hook gets what .grad will hold: a leaf has a total there.
+    leaf, seen = torch.ones(1, requires_grad=True), []
+    leaf.register_hook(lambda grad: seen.append(grad.item()))
+    same = []
+    for _ in range(2):
+        (2 * leaf).sum().backward()
+        same.append(seen[-1] == leaf.grad.item())
+    assert [seen, leaf.grad.item()] == [[2, 2], 4]
+    return Found(holds=any(same), fails=not all(same))
+
+
+@shows("D4.2")
+def the_gradient_is_freed_and_the_tensor_is_not() -> Found:
+    an_intermediate_gradient_is_not_kept()
+    a = torch.ones(5, requires_grad=True)
+    b = 2 * a
+    c = b.exp()
+    c.sum().backward()
+    with pytest.raises(RuntimeError, match="after they have already been freed"):
+        _ = c.grad_fn._saved_result
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        freed = b.grad is None
+    alive = torch.equal(b, 2 * FIVE)
+    return Found(holds=freed, fails=alive)
 
 
 @shows("D3.8")
-def an_intermediate_gradient_is_not_kept() -> None:
+def an_intermediate_gradient_is_not_kept() -> Found:
     a = torch.ones(5, requires_grad=True)
     b, k = 2 * a, torch.ones(5)
     seen: list[torch.Tensor] = []
@@ -178,10 +218,12 @@ def an_intermediate_gradient_is_not_kept() -> None:
     assert flags == [(True, True, False), (False, True, False), (True, False, False), (True, False, False)]
     named = 2 * a
     named.mean().backward(inputs=[named])
-    assert named.grad is not None
-    a, b = five_ones()
-    assert b.retains_grad
-    assert b.grad is not None
+    assert named.grad is not None, "another way, which the program of the document does not take"
+    kept = five_ones()[1]
+    assert kept.retains_grad
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Found(holds=b.grad is None and kept.grad is not None, fails=b.grad is not None)
 
 
 @shows("D3.9")
@@ -252,6 +294,92 @@ def a_full_hook_has_one_entry_per_argument() -> None:
         assert len(grad_inputs("legacy", make(), *inputs)) == legacy
     assert grad_inputs("full", nn.Embedding(7, 3), torch.tensor([1, 2])) == [None]
     assert grad_inputs("legacy", nn.Embedding(7, 3), torch.tensor([1, 2])) == [(7, 3)]
+
+
+@shows("D3.18")
+def outputs_and_gradients_can_be_changed() -> None:
+    layer, x = doubling(), THREE.clone().requires_grad_()
+    layer.register_forward_hook(lambda module, args, output: output + 1)
+    layer.register_full_backward_hook(lambda module, gi, go: (10 * gi[0],))
+    y = layer(x)
+    y.sum().backward()
+    assert [y.item(), x.grad.item()] == [7, 20]
+
+
+@shows("D3.19")
+def a_grad_fn_is_a_node() -> Found:
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+            return 2 * grad
+
+    a = torch.ones(5, requires_grad=True)
+    nodes = [(2 * a).grad_fn, Twice.apply(a).grad_fn]
+    assert all(isinstance(node, torch.autograd.graph.Node) for node in nodes)
+    of_it = [isinstance(node, torch.autograd.Function) for node in nodes]
+    return Found(holds=any(of_it), fails=not all(of_it))
+
+
+@shows("D3.20")
+def backward_updates_nothing() -> Found:
+    layer = doubling()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(THREE).sum().backward()
+    assert [layer.weight.grad.item(), layer.weight.item()] == [3, 2]
+    optimizer.step()
+    assert layer.weight.item() == pytest.approx(2 - 0.1 * 3)
+    return Found(holds=layer.weight.grad.item() == 3, fails=True)
+
+
+@shows("D3.21")
+def what_b_was_computed_from_hangs_on_its_gradient() -> Found:
+    def run(*hooks: Callable[[torch.Tensor], object]) -> tuple[bool, bool]:
+        """Whether the gradients of `a` (`b` is made of it) and of `c` (it is made of `b`) are ten times as large."""
+        a = torch.ones(5, requires_grad=True)
+        b = 2 * a
+        c = 3 * b
+        c.retain_grad()
+        for hook in hooks:
+            b.register_hook(hook)
+        c.sum().backward()
+        return bool((a.grad == 60).all()), bool((c.grad == 10).all())
+
+    assert run() == (False, False)
+    before, after = run(lambda grad: 10 * grad)
+    assert before
+    return Found(holds=after, fails=not after)
+
+
+@shows("D3.22")
+def a_bare_tensor_is_an_error() -> Found:
+    def run(register: str, returned: Callable[[tuple[torch.Tensor, ...]], object]) -> str:
+        layer, x = nn.Linear(2, 1, bias=False), torch.ones(3, 2, requires_grad=True)
+        getattr(layer, register)(lambda module, gi, go: returned(gi))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            try:
+                layer(x).sum().backward()
+            except (RuntimeError, TypeError) as error:
+                return str(error)
+        return ""
+
+    answers = {*history("full_hook_returns_tensor").values()}
+    assert {answer.partition(":")[0] for answer in answers} == {"missing", "RuntimeError"}, (
+        "in each release that has it"
+    )
+    kinds = ("register_backward_hook", "register_full_backward_hook")
+    none, tensor, whole = (
+        [run(kind, returned) for kind in kinds]
+        for returned in (lambda gi: None, lambda gi: gi[0], lambda gi: tuple(10 * grad for grad in gi))
+    )
+    assert none == whole == ["", ""]
+    assert tensor[0] == "expected tuple, but hook returned 'Tensor'"
+    assert "invalid number of grad_input, got 3, but expected 1" in tensor[1]
+    return Found(holds=True, fails=all(tensor))
 
 
 @shows("D3.17")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import re
 import warnings
 
+import pytest
 import torch
 from torch import nn
 
 from hookscope import samples
-from tests.course.claims import Found, d3, shows
+from hookscope_course.history.records import history
+from tests.course.claims import Found, d2, shows
 from tests.course.claims.parts import THREE, Double, doubling
 
 
@@ -85,6 +89,36 @@ def a_loop_walks_along_the_first_axis() -> None:
     around.register_forward_hook(lambda module, args, output: turns.append(len(list(output))))
     around(torch.ones(3))
     assert turns[-1] == 2, "of a tuple it does take the outputs"
+    assert as_printed() == [
+        "Model()",
+        "input val: tensor([1.], requires_grad=True)",
+        "output val: tensor(2., grad_fn=<UnbindBackward0>)",
+        "tensor([2.], grad_fn=<AddBackward0>)",
+    ], "an element of the output, not the output"
+
+
+def as_printed() -> list[str]:
+    """Run the program of the document, `x + 1` with a printing hook; return the lines that it prints."""
+    from torch.autograd import Variable
+
+    def for_hook(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        print(module)
+        for val in args:
+            print("input val:", val)
+        for out_val in output:
+            print("output val:", out_val)
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    model = Model()
+    x = Variable(torch.FloatTensor([1]), requires_grad=True)
+    handle = model.register_forward_hook(for_hook)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        print(model(x))
+    handle.remove()
+    return printed.getvalue().splitlines()
 
 
 @shows("D4.7")
@@ -97,7 +131,7 @@ def variable_is_tensor() -> None:
 
 
 @shows("D4.8")
-def what_a_legacy_hook_returns_replaces_what_the_node_passes_on() -> None:
+def what_a_legacy_hook_returns_replaces_what_the_node_passes_on() -> Found:
     def ten_times(module: nn.Module, grad_input: object, grad_output: object) -> tuple[torch.Tensor, ...]:
         assert isinstance(grad_input, tuple)
         return tuple(10 * grad for grad in grad_input)
@@ -110,6 +144,13 @@ def what_a_legacy_hook_returns_replaces_what_the_node_passes_on() -> None:
             layer(x).sum().backward()
         results.append((x.grad.item(), layer.weight.grad.item()))
     assert results == [(20, 30), (20, 3)]
+    assert {*history("legacy_hook_returns").values()} == {"20, 30"}, "in each release"
+    # "Variable or None", says the document: one Variable is refused.
+    layer, x = doubling(), THREE.clone().requires_grad_()
+    layer.register_backward_hook(lambda module, grad_input, grad_output: grad_input[0])
+    with pytest.raises(TypeError, match="expected tuple, but hook returned 'Tensor'"), pytest.warns(FutureWarning):
+        layer(x).sum().backward()
+    return Found(holds=results[0][0] == 20, fails=results[0][1] != 3)
 
 
-shows("D4.2")(d3.an_intermediate_gradient_is_not_kept)
+shows("D4.9")(d2.a_call_runs_the_hooks_and_a_direct_forward_does_not)
