@@ -86,10 +86,11 @@ def way_on(path: Path, number: int) -> NotebookNode:
     elif track[at][0] == path:
         words = f"**Fast track.** Go on with section {track[at][1]}."
     else:
-        after, following = track[at]
+        after = track[at][0]
         title = f"{name_of(after)[:2]} · {reading.header_of(after)['title']}"
         link = f"[{title}]({name_of(after)}.ipynb)"
-        words = f"**Fast track.** Next: {link}, from the top to the end of section {following}."
+        last = max(section for page, section in track if page == after)
+        words = f"**Fast track.** Next: {link}, from the top to the end of section {last}."
     cell: NotebookNode = nbformat.v4.new_markdown_cell(words, metadata={"tags": [TAG]})
     return cell
 

@@ -164,7 +164,15 @@ def test_every_wrong_guess_is_understood_and_gets_its_own_reason(asked: Asked) -
         score.wrong_guesses(asked.about).clear()
         said = asked.compare(guess)
         assert re.match("Not (?!understood)", said), (guess, said)
-        assert f". {reason}" in said, (guess, said)
+        assert f". {told(asked, reason)}" in said, (guess, said)
+
+
+def told(asked: Asked, reason: str) -> str:
+    """A reason as it is said; of two answers, the other one follows at once, so a question has no place there."""
+    reason = " ".join(reason.split())
+    if len(asked.question.choices) != 2 and len(asked.question.cards) != 2 and not isinstance(asked.answer, bool):
+        return reason
+    return " ".join(re.findall(r"[^ ][^.!?]*(?:[.](?=\w|`|\d)[^.!?]*)*[.!](?= |$)", reason)) or "The answer is"
 
 
 @ALL
@@ -202,7 +210,7 @@ def test_any_other_wrong_guess_gets_the_sentence_that_helps_anybody(asked: Asked
         return  # there is no other
     if isinstance(asked.answer, list | set):
         other = [987654 if isinstance(place, int | float) else "else" for place in asked.answer]
-    assert " ".join(asked.question.otherwise.split()) in asked.compare(other)
+    assert told(asked, asked.question.otherwise) in asked.compare(other)
 
 
 @pytest.mark.parametrize("asked", [one for one in ASKED if one.question.kind == "field"], ids=lambda one: one.about)
@@ -315,7 +323,7 @@ def test_outside_of_a_copy_nobody_clicks_and_the_answer_is_shown(monkeypatch: py
 @pytest.mark.usefixtures("asks")
 def test_of_two_answers_the_other_one_is_told_behind_the_reason() -> None:
     said = repr(Guess(False, about="01.9").compare(True))
-    assert re.fullmatch(r"Not this time\. .+ reached\? The answer is yes\. The line was never reached\.", said)
+    assert said == "Not this time. The answer is yes. The line was never reached."
     assert repr(Guess(True, about="01.9").compare(True)).startswith("Right, at the second try. The answer is yes.")
 
 

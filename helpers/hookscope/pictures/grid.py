@@ -99,6 +99,8 @@ def feature_grid(
 
     """
     maps, reading = _read_shape(activation, sample)
+    if names is not None and reading.startswith("(C,"):
+        reading = count_text(len(maps), "map")  # named, they can be of anything, such as one channel of several images
     picked, which = _pick(channels, len(maps), seed)
     if names is not None and len(names) != len(maps):
         raise ValueError(

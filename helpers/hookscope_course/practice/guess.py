@@ -200,7 +200,7 @@ class Comparison:
                 return Card("Right, at the second try.", f"{self._told} {asked.because}".strip(), "right")
             return Card(found.heading, self._answer, "right")
         reason, is_first = _reason(guess, actual, asked), not before or before == [worded(guess)]
-        not_it = "Not this time." if isinstance(actual, bool) else f"Not {said}."
+        not_it = "Not this time." if isinstance(actual, bool) else f"Not {said}{_too(guess, actual, asked)}."
         if is_first:
             before[:] = [worded(guess)]
         if is_first and not _is_either_or(actual, asked):
@@ -209,7 +209,7 @@ class Comparison:
             return Card(not_it, reason.strip(), "wrong")
         score.keep(self.guess.about, "shown")
         if is_first:  # a second try would ask nothing: only one answer is left
-            return Card(not_it, " ".join(filter(None, (reason, self._told, asked.because))))
+            return Card(not_it, " ".join(filter(None, (_statements(reason), self._told, asked.because))))
         return Card(f"You guessed {said}.", f"{self._told} {asked.because or reason}".strip())
 
     def _untold(self) -> Card:
@@ -225,6 +225,18 @@ class Comparison:
 
         self._widget = self._widget or GuessWidget(self.guess, self)
         return self._widget._repr_mimebundle_(**kwargs)
+
+
+def _too(guess: Any, actual: Any, asked: Question) -> str:
+    """Say on which side of the answer a slider was; elsewhere that would give the answer away."""
+    if not asked.slider or not isinstance(guess, int | float):
+        return ""
+    return ": too high" if guess > actual else ": too low"
+
+
+def _statements(reason: str) -> str:
+    """Return a reason without its questions, which nobody can answer once the answer is there."""
+    return " ".join(part for part in re.split(r"(?<=[.?!])\s+", reason.strip()) if not part.endswith("?"))
 
 
 def _is_either_or(actual: object, asked: Question) -> bool:

@@ -20,8 +20,9 @@ function draw(model, el) {
   requestAnimationFrame(() => openFolds(el));
   const kind = model.get("kind");
   const options = model.get("options");
-  const given = model.get("given");
   const late = model.get("is_comparison");
+  // Drawn anew, for example when the page is opened again, it shows what was chosen on it.
+  const given = (!late && (model.get("answer") ?? model.get("begun"))) || model.get("given");
   const SIGNS = { note: "ℹ", "not attempted": "…", wrong: "✗", right: "✓" };
   const HOW = {
     choices: "Click your guess, or type it",

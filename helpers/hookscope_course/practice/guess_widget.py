@@ -75,7 +75,10 @@ class GuessWidget(HookWidget):
             options=options,
             example=asked.example,
             range=list(map(float, asked.slider)),
-            given=None if comparison else _given(guess, options) or _begun.get(guess.about),
+            # A second try begins with nothing chosen, but a slider has to stand somewhere.
+            given=None
+            if comparison and asked.kind != "slider"
+            else _given(guess, options) or _begun.get(guess.about),
             is_comparison=comparison is not None,
             **self._said(),
         )
@@ -114,7 +117,8 @@ class GuessWidget(HookWidget):
         if self.kind == "several":
             return [value for at, value in enumerate(self._values) if at in answer["those"]] or None
         if self.kind == "slider":
-            return float(answer["number"])
+            number = float(answer["number"])
+            return int(number) if all(part.is_integer() for part in self.range) else number
         # Who types a list or a name as in Python means the same.
         return re.sub(r"[\[\]'\"]", " ", str(answer["text"])).strip() or None
 
