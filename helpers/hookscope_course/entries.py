@@ -87,7 +87,7 @@ def draw_entries(states: Sequence[Entries]) -> EntriesDrawing:
     box = max(_BOX, round(_LETTER * longest) + 26)
     titles = [round(_BOLD * len(state.title)) for state in states]
     column = max(_LEFT + box + 6, 12 + max(titles))  # a title can reach as far as the next one
-    wide = column * (len(states) - 1) + _LEFT + max(box + 6, titles[-1])
+    wide = column * (len(states) - 1) + _LEFT + max(box + 6, titles[-1] + 14)
     high = _TOP + _ROW * max(most, 1) + 14
     drawn = "".join(_column(state, rows[at], column * at, high, box) for at, state in enumerate(states))
     alt = "The dictionary _forward_hooks " + "; ".join(map(_words, states)) + "."
