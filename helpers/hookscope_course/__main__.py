@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     copy, mine = _copy_here(), "the folder of your copy (default: %(default)s)"
     lab = command("lab", _lab, "open your own copy of the course in JupyterLab; other options are passed to JupyterLab")
     course = command("course", _course, "create or update your own copy of the course")
-    reset = command("reset", _reset, "start a chapter over; your work is saved as a dated copy")
+    reset = command("reset", _reset, "reset a chapter; your work is saved as a dated copy")
     reset.add_argument("chapter", help="the chapter number, e.g. 03")
     progress = command("progress", _progress, "show which exercises you have solved, and what comes next")
     for each in (lab, course, reset, progress):
