@@ -82,7 +82,7 @@ def _handout(options: Options, more: list[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     name = "hookscope" if IS_INSTALLED else "python -m hookscope_course"
-    parser = argparse.ArgumentParser(prog=name, description="A course of notebooks on PyTorch hooks.")
+    parser = argparse.ArgumentParser(prog=name, description="A course on PyTorch hooks, as Jupyter notebooks.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[Options, list[str]], int | None], help: str) -> argparse.ArgumentParser:  # noqa: A002
@@ -90,24 +90,24 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    copy, mine = _copy_here(), "your copy's folder (default: %(default)s)"
-    lab = command("lab", _lab, "open your own copy of the course in JupyterLab; further options are JupyterLab's")
-    course = command("course", _course, "make your own copy of the course, or bring it up to date")
-    reset = command("reset", _reset, "begin a chapter again; what you wrote is kept as a dated copy")
-    reset.add_argument("chapter", help="its number, e.g. 03")
-    progress = command("progress", _progress, "show which exercises are done, and what is next")
+    copy, mine = _copy_here(), "the folder of your copy (default: %(default)s)"
+    lab = command("lab", _lab, "open your own copy of the course in JupyterLab; other options are passed to JupyterLab")
+    course = command("course", _course, "create or update your own copy of the course")
+    reset = command("reset", _reset, "reset a chapter; your work is saved as a dated copy")
+    reset.add_argument("chapter", help="the chapter number, e.g. 03")
+    progress = command("progress", _progress, "show which exercises you have solved, and what comes next")
     for each in (lab, course, reset, progress):
         each.add_argument("--to", type=Path, default=copy, help=mine)
-    command("check", _check, "show whether everything is installed, and whether a hook fires")
-    opens = command("class", _class, "show a chapter to a class; further options are JupyterLab's")
-    opens.add_argument("chapter", nargs="?", default="00", help="its number, e.g. 02 (default: 00)")
-    opens.add_argument("--to", type=Path, default=BUILD / "class", help="a folder for it (default: %(default)s)")
+    command("check", _check, "check that everything is installed and that a hook runs")
+    opens = command("class", _class, "show a chapter to a class; other options are passed to JupyterLab")
+    opens.add_argument("chapter", nargs="?", default="00", help="the chapter number, e.g. 02 (default: 00)")
+    opens.add_argument("--to", type=Path, default=BUILD / "class", help="a folder for its files (default: %(default)s)")
     writes = command("slides", _slides, "write chapters as slides that need no kernel and no network")
-    writes.add_argument("--to", type=Path, default=BUILD / "slides", help="a folder (default: %(default)s)")
-    packs = command("handout", _handout, "pack the learner's edition of chapters, without solutions")
+    writes.add_argument("--to", type=Path, default=BUILD / "slides", help="a folder for them (default: %(default)s)")
+    packs = command("handout", _handout, "pack chapters for learners, without solutions")
     packs.add_argument("--to", type=Path, required=True, help="a new folder, or a file ending in .zip")
     for each in (writes, packs):
-        each.add_argument("chapters", nargs="*", help="their numbers, e.g. 02 04")
+        each.add_argument("chapters", nargs="*", help="the chapter numbers, e.g. 02 04")
     return parser
 
 

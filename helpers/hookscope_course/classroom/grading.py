@@ -329,15 +329,15 @@ def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None
 def main(arguments: list[str] | None = None) -> int:
     """Do what is asked for, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m hookscope_course.classroom.grading", description="Grade exercises."
+        prog="python -m hookscope_course.classroom.grading", description="Write assignments and grade them."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     writes = commands.add_parser("write", help="write exercises as nbgrader assignments")
-    writes.add_argument("chapters", nargs="*", help="their numbers, e.g. 02 04")
-    writes.add_argument("--to", type=Path, required=True, help="a new folder")
-    grades = commands.add_parser("grade", help="grade what was submitted, and show the table")
-    grades.add_argument("course", type=Path, help="the folder")
-    grades.add_argument("--unconfined", action="store_true", help="even where submissions cannot be shut in")
+    writes.add_argument("chapters", nargs="*", help="the chapter numbers, e.g. 02 04")
+    writes.add_argument("--to", type=Path, required=True, help="the folder to create")
+    grades = commands.add_parser("grade", help="grade the submissions and print the grades")
+    grades.add_argument("course", type=Path, help="the folder that `write` created")
+    grades.add_argument("--unconfined", action="store_true", help="grade even if this machine has no sandbox")
     options = parser.parse_args(arguments)
     try:
         if options.command == "write":

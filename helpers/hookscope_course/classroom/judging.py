@@ -156,8 +156,8 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
     (`verdicts` says what a submission can reach), not what stands in the notebook's test cells.
     """
 
-    timeout = Integer(60, help="Seconds for one exercise, of time and of computing.").tag(config=True)
-    unconfined = Bool(False, help="Grade even where submissions cannot be shut in.").tag(config=True)
+    timeout = Integer(60, help="Limit for one exercise: seconds of elapsed and of processor time.").tag(config=True)
+    unconfined = Bool(False, help="Grade even if this machine cannot sandbox submissions.").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Judge a submission, and write points and message of each exercise below its test cell."""
