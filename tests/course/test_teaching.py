@@ -31,7 +31,8 @@ def test_a_page_lists_the_wrong_guesses_and_what_each_is_told(chapter: Chapter) 
     for about, question in questions_of(int(chapter.number)).items():
         below = page.split(f"\n## {about.partition('.')[2]} · ")[1].split("\n## ")[0]
         for guess, reason in question.wrong:
-            assert f"- `{guess!r}`: {reason}\n" in below
+            shown = {True: "yes", False: "no"}[guess] if isinstance(guess, bool) else repr(guess)
+            assert f"- `{shown}`: {reason}\n" in below
         assert not question.otherwise or f"- any other: {question.otherwise}\n" in below
 
 
