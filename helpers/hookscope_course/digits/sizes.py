@@ -31,7 +31,7 @@ def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str) -
 
     """
     height, width = digit.shape[-2:]
-    figure = Figure(figsize=(3.3 * len(gradients), 3.6))
+    figure = Figure(figsize=(4.1 * len(gradients), 4.4))
     figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.88, wspace=0.04)
     rows = []
     for axes, (name, gradient) in zip(

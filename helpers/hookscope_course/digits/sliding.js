@@ -1,6 +1,9 @@
 const SHORT = 24; // milliseconds between two positions
-/** A number with two decimals, as Python writes it. */
-const two = (value) => (Math.round(value * 100) / 100 + 0).toFixed(2).replace(/^-0\.00$/, "0.00").replace("-", "−");
+/** A number as Python writes it. */
+const fixed = (value, decimals) => (value.toFixed(decimals).replace(/^-(0\.0+)$/, "$1")).replace("-", "−");
+const two = (value) => fixed(Math.round(value * 100) / 100, 2);
+const thousandths = (value) => Math.round(value * 1000) / 1000;
+const three = (value) => fixed(thousandths(value), 3);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -137,6 +140,7 @@ function draw(model, el) {
   }, ...tiles);
 
   const said = h("p", { class: "dg-sentence", role: "status" });
+  const total = (place) => thousandths(run.values[place]) - run.bias; // of what is shown, so that the sum on the page is right
   const sentence_now = (place) => {
     const [row, column] = [Math.floor(place / width), place % width];
     const guess = model.get("answer");
@@ -145,8 +149,11 @@ function draw(model, el) {
       return `The highest value is ${two(run.values[run.best[0] * width + run.best[1]])}, at row ${run.best[0]}, column ${run.best[1]}. ` +
         `Where you clicked, it is ${two(run.values[guess[0] * width + guess[1]])}.`;
     }
-    return `The ${side * side} products add up to ${two(run.totals[place])}. With the bias, ${two(run.bias)}, that is ` +
-      `${two(run.values[place])}: row ${row}, column ${column} of the map.`;
+    // Each number has its own room, so that the sentence stands still while the filter slides.
+    const room = (text, kind) => h("span", { class: `sf-${kind}` }, String(text));
+    return ["Row ", room(row, "short"), ", column ", room(column, "short"), ` of the map: the ${side * side} products, `,
+      room(three(total(place)), "long"), ", and the bias, ", room(three(run.bias), "long"), ", add up to ",
+      room(three(run.values[place]), "long"), "."];
   };
   const under = square("patch of the digit", side, "patch");
   const weights = square("filter", side, "filter");
@@ -179,9 +186,9 @@ function draw(model, el) {
     under.show(patch, 1);
     weights.show(run.filter, run.strongest);
     product.show(here, run.most);
-    sum.replaceChildren(...(hidden ? ["sum + bias = ?"] : [`sum ${two(run.totals[place])}, bias ${two(run.bias)}`, h("strong", {}, `value ${two(run.values[place])}`)]));
+    sum.replaceChildren(...(hidden ? ["sum + bias = ?"] : [`${three(total(place))} + bias ${three(run.bias)}`, h("strong", {}, `= ${three(run.values[place])}`)]));
     said.setAttribute("aria-live", timer ? "off" : "polite");
-    said.textContent = sentence_now(place);
+    said.replaceChildren(...[sentence_now(place)].flat());
     playing.textContent = timer ? "Pause" : still() ? "Next row" : "Play";
     for (const button of [playing, fill, best]) button.disabled = hidden;
     skip.hidden = !hidden;

@@ -55,7 +55,7 @@ class SlidingFilter(HookWidget):
         >>> figure = SlidingFilter(samples.digit_cnn(), samples.digit(5), channel=10)
         >>> figure.row, figure.column = figure.highest
         >>> print(figure.sentence)
-        The 25 products add up to 0.82. With the bias, 0.02, that is 0.84: row 4, column 13 of the map.
+        Row 4, column 13 of the map: the 25 products, 0.819, and the bias, 0.019, add up to 0.838.
 
     """
 
@@ -129,10 +129,12 @@ class SlidingFilter(HookWidget):
             row, column = self.answer
             best = f"The highest value is {_text(self.sums.max())}, at row {self.highest[0]}, column "
             return f"{best}{self.highest[1]}. Where you clicked, it is {_text(self.sums[row, column])}."
-        total = self.products[self.row * self._width + self.column].sum()
-        added = f"The {self._weight[0].numel()} products add up to {_text(total)}"
-        bias, value = _text(self._bias[self.channel]), _text(self.sums[self.row, self.column])
-        return f"{added}. With the bias, {bias}, that is {value}: row {self.row}, column {self.column} of the map."
+        bias, value = (round(float(each), 3) for each in (self._bias[self.channel], self.sums[self.row, self.column]))
+        total = _text(value - bias, 3)  # of what is shown, so that the sum on the page is right
+        return (
+            f"Row {self.row}, column {self.column} of the map: the {self._weight[0].numel()} products, {total}, and "
+            f"the bias, {_text(bias, 3)}, add up to {_text(value, 3)}."
+        )
 
     @traitlets.validate("channel", "row", "column")
     def _check(self, proposal: dict[str, Any]) -> int:
@@ -164,11 +166,10 @@ class SlidingFilter(HookWidget):
             self._run = {
                 "channel": self.channel,
                 "filter": [round(value, 3) for value in self._weight[self.channel].flatten().tolist()],
-                "bias": round(float(self._bias[self.channel]), 4),
+                "bias": round(float(self._bias[self.channel]), 3),
                 "products": base64.b64encode(whole.numpy().astype(kind).tobytes()).decode("ascii"),
                 "bits": 8 if kind == "int8" else 16,
-                "totals": [round(value, 4) for value in products.sum((1, 2)).tolist()],
-                "values": [round(value, 4) for value in self.sums.flatten().tolist()],
+                "values": [round(value, 5) for value in self.sums.flatten().tolist()],
                 "colors": base64.b64encode(_colors(self.sums, top).tobytes()).decode("ascii"),
                 "best": list(self.highest),
                 "most": round(float(products.abs().max()), 4),
@@ -231,10 +232,10 @@ def _fits(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
     )
 
 
-def _text(value: Tensor) -> str:
-    """Write a value with two decimals, as the page does."""
-    rounded = round(float(value), 2) + 0.0  # no −0.00
-    return f"{rounded:.2f}".replace("-", "−")
+def _text(value: Tensor | float, decimals: int = 2) -> str:
+    """Write a value as the page does."""
+    rounded = round(float(value), decimals) + 0.0  # no −0.00
+    return f"{rounded:.{decimals}f}".replace("-", "−")
 
 
 def _colors(values: Tensor, top: float) -> Any:

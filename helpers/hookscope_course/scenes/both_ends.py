@@ -343,9 +343,17 @@ def _place(narrow: bool) -> dict[str, Any]:
         {"way": "forward", "points": [[mid, weight - tall / 2], [mid, fy + tall / 2 + 2]]},
         {"way": "forward", "points": [[mid + inner / 2, fy], [right - wide / 2 - 2, fy]]},
         {"way": "backward", "points": [[right - wide / 2, b], [mid + inner / 2 + 2, b]]},
-        {"way": "backward", "points": [[mid - inner / 2, b - 8], [enter, b1], [left + wide / 2 + 2, b1]]},
-        {"way": "backward", "points": [[mid - inner / 2, b + 8], [enter, b2], [left + wide / 2 + 2, b2]]},
-        {"way": "backward", "points": [[mid, b + tall / 2], [mid, grad - tall / 2 - 2]]},
+        {
+            "way": "backward",
+            "points": [[mid - inner / 2, b - 8], [enter, b1], [left + wide / 2 + 2, b1]],
+            "of": "x1.grad",
+        },
+        {
+            "way": "backward",
+            "points": [[mid - inner / 2, b + 8], [enter, b2], [left + wide / 2 + 2, b2]],
+            "of": "x2.grad",
+        },
+        {"way": "backward", "points": [[mid, b + tall / 2], [mid, grad - tall / 2 - 2]], "of": "W.grad"},
     ]
     return {
         "size": [*size],

@@ -1,6 +1,6 @@
 // The graph with both hooks in it: a choice moves the legacy hook from node to node, and an answer shows what they get.
 
-const ANSWERS = { same: "the same", different: "different", raises: "the full one raises an error" };
+const ANSWERS = { same: "the same", different: "different", raises: "the full one raises an error", never: "one is never called" };
 const SHORT = 560; // pixels; on a narrower page, gradients run down
 
 /** The module, its nodes, and the two hooks. `from` is where the legacy hook was. */

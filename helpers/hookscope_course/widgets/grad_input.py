@@ -97,7 +97,7 @@ class GradInputExplorer(HookWidget):
 
     @property
     def outcome(self) -> str:
-        """Whether both hooks get the same: "same", "different", or "raises" if the full hook raises an error."""
+        """Whether both hooks get the same: "same", "different", "raises" (the full hook), or "never" (called)."""
         return self._compare().outcome
 
     @property
@@ -279,11 +279,13 @@ def _trace_graph(
 
 
 def _find_outcome(comparison: BackwardComparison) -> str:
-    """Return "same", "different" or "raises"."""
+    """Return "same", "different", "raises" if the full hook does, or "never" if one of the hooks is not called."""
     legacy, full = comparison.legacy, comparison.full
     if full.error:
         return "raises"
-    same = legacy.called == full.called and not legacy.error and _are_same(legacy.grad_input, full.grad_input)
+    if not legacy.error and not (legacy.called and full.called):
+        return "never"
+    same = not legacy.error and _are_same(legacy.grad_input, full.grad_input)
     return "same" if same else "different"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from array import array
 
 import pytest
@@ -80,7 +81,7 @@ def test_a_guess_and_what_became_of_it() -> None:
     figure = SlidingFilter(NET, FIVE, channel=10, guess=True)
     assert figure.sentence.startswith("Where will the map have its highest value?")
     figure.row, figure.column = figure.answer = [20, 5]
-    assert figure.sentence.startswith("The 25 products add up to ")
+    assert ", and the bias, " in figure.sentence
     figure.filled = True
     row, column = figure.highest
     said = f"The highest value is {figure.sums.max():.2f}, at row {row}, column {column}. Where you clicked, it is "
@@ -113,3 +114,16 @@ class Inverted(nn.Module):
 
     def forward(self, scan: Tensor) -> Tensor:
         return self.network(1 - scan)
+
+
+def test_the_sum_in_the_sentence_is_right_to_the_last_digit() -> None:
+    figure = SlidingFilter(samples.digit_cnn(), samples.digit(5), channel=0)
+    for channel in range(16):
+        figure.channel = channel
+        for place in range(0, 784, 17):
+            figure.row, figure.column = divmod(place, 28)
+            total, bias, value = (
+                round(1000 * float(number.replace("−", "-"))) for number in re.findall(r"−?\d+\.\d{3}", figure.sentence)
+            )
+            assert total + bias == value
+            assert total / 1000 == pytest.approx(figure.products[place].sum().item(), abs=1.1e-3)
