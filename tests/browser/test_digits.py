@@ -257,7 +257,7 @@ def test_the_sliding_filter(lab: Lab) -> None:
     exact = [float(text) for text in lab.kernel("print(*figure.products[12 * 28 + 14].flatten().tolist())").split()]
     assert numbers == pytest.approx(exact, abs=0.0051)
     value = float(lab.kernel("print(figure.sums[12, 14].item())"))
-    expect(widget.locator(".sf-sum strong")).to_have_text(f"value {value:.2f}".replace("-", "−"))
+    expect(widget.locator(".sf-sum strong")).to_have_text(f"= {value:.3f}".replace("-", "−"))
 
     # By mouse: the center of the filter is under the pointer.
     digit.scroll_into_view_if_needed()
