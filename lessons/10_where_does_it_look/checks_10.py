@@ -112,7 +112,7 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
 _Nudge = Callable[[nn.Module, nn.Module, Tensor, int, float], object]
 
 
-@blind_to(returns_detached="the logits are read, and nobody goes back from them")
+@blind_to(returns_detached="the task asks for the logits only, and no backward pass starts from them")
 def check_q2(nudge: _Nudge) -> Wrong | None:
     for high, wide, name, frozen, share in (
         (5, 4, "second", False, 0.1),

@@ -257,7 +257,7 @@ def test_the_sliding_filter(lab: Lab) -> None:
     exact = [float(text) for text in lab.kernel("print(*figure.products[12 * 28 + 14].flatten().tolist())").split()]
     assert numbers == pytest.approx(exact, abs=0.0051)
     value = float(lab.kernel("print(figure.sums[12, 14].item())"))
-    expect(widget.locator(".sf-sum strong")).to_have_text(f"value {value:.2f}".replace("-", "−"))
+    expect(widget.locator(".sf-sum strong")).to_have_text(f"= {value:.3f}".replace("-", "−"))
 
     # By mouse: the center of the filter is under the pointer.
     digit.scroll_into_view_if_needed()
@@ -327,7 +327,7 @@ def test_where_it_looks(lab: Lab) -> None:
     colors = "spans => spans.map((span) => span.style.background)"
     before = widget.locator(".lk-cells span").evaluate_all(colors)
     widget.get_by_role("button", name="1", exact=True).click()
-    expect(cells).to_have_attribute("aria-label", re.compile("Red speaks for 1, blue against it"))
+    expect(cells).to_have_attribute("aria-label", re.compile("Red positions raise the logit of 1, blue ones lower it"))
     expect(widget.get_by_role("button", name="1", exact=True)).to_have_attribute("aria-pressed", "true")
     assert widget.locator(".lk-cells span").evaluate_all(colors) != before
     lab.told("print(figure.target, figure.step)", "1 0")

@@ -10,10 +10,13 @@ function draw(model, el) {
     while (cells.children.length < values.length) cells.append(h("span"));
     values.forEach((value, at) => {
       // The alpha follows the value, so what says nothing stays clear.
-      cells.children[at].style.background = `rgb(${value > 0 ? "214 30 30" : "20 80 210"} / ${0.78 * Math.abs(value)})`;
+      cells.children[at].style.background = `rgb(${value > 0 ? "180 4 38" : "59 76 192"} / ${0.78 * Math.abs(value)})`;
     });
     cells.setAttribute("aria-label", model.get("_shown").words);
   };
+  const end = model.get("_reach").toFixed(model.get("_reach") < 1 ? 2 : 1);
+  const scale = h("div", { class: "lk-scale" },
+    h("span", {}, `against: −${end}`), h("span", { class: "lk-bar", "aria-hidden": "true" }), h("span", {}, `for: +${end}`));
   paint();
   listen(model, frame, "_map _shown", paint);
 
@@ -45,9 +48,10 @@ function draw(model, el) {
     sentence(model),
     h("div", { class: "hs-row" }, h("strong", {}, "Where does it look for"), classes),
     h("div", { class: "lk-columns" },
-      h("div", {}, frame, words),
+      h("div", {}, frame, scale, words),
       h("div", {},
-        h("div", { class: "hs-row lk-step" }, toward, field("size of the step", step.control), step.value),
+        h("div", { class: "lk-toward" }, toward),
+        h("div", { class: "hs-row lk-step" }, field("size of the step", step.control), step.value),
         scores.table)),
     hookCode(model));
 }

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import traitlets
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor, nn
@@ -60,12 +62,12 @@ class WhereItLooks(HookWidget):
 
     Example:
         >>> from hookscope import samples
-        >>> figure = WhereItLooks(samples.digit_cnn(), samples.digit(1), "block3", most=0.04)
+        >>> figure = WhereItLooks(samples.digit_cnn(), samples.digit(1), "block3", most=0.14)
         >>> figure.read, figure.target
         (8, 8)
-        >>> figure.target, figure.step = 1, 5
+        >>> figure.target, figure.step = 1, 1
         >>> print(figure.sentence)
-        The output of block3 has moved by 1.0 %: the model reads 1 (75.2 %), no longer 8.
+        The output of block3 has moved by 0.7 %: the model reads 1 (64.3 %), no longer 8.
 
     """
 
@@ -78,7 +80,8 @@ class WhereItLooks(HookWidget):
     _classes: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)  # [class, name] each
     _layer = traitlets.Unicode("").tag(sync=True)
     _most = traitlets.Float(0.0).tag(sync=True)
-    _map = traitlets.Dict().tag(sync=True)  # rows and columns, and a value from -1 to 1 for each position
+    _reach = traitlets.Float(0.0).tag(sync=True)  # the end of the color bar, which all classes share
+    _map = traitlets.Dict().tag(sync=True)  # columns, and a value from -1 to 1 for each position
     _shown = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -190,12 +193,13 @@ class WhereItLooks(HookWidget):
     def _draw(self) -> None:
         toward, share = self._toward(self.target), self._most * self.step / STEPS
         self._after = toward.probabilities[self.step] if self.step else self._before
-        largest = float(toward.positions.abs().max()) or 1.0
+        # One scale for all classes, so that a faint map is a weak one.
+        self._reach = self._reach or max(float(self._toward(n).positions.abs().max()) for n, _ in self._classes) or 1.0
         with self.hold_sync():
             self.code = _source(self._layer, share)
             self._map = {
                 "columns": toward.positions.shape[1],
-                "cells": [round(value / largest, 3) for value in toward.positions.flatten().tolist()],
+                "cells": [round(value / self._reach, 3) for value in toward.positions.flatten().tolist()],
             }
             self._shown = {
                 "sentence": self._sentence(share),
@@ -218,9 +222,12 @@ class WhereItLooks(HookWidget):
 
     def _words(self) -> str:
         positions, name = self.positions, self._name(self.target)
-        rows = positions.shape[1]
-        row, column = divmod(int(positions.argmax()), rows)
-        return f"Red speaks for {name}, blue against it; most of all for it: row {row}, column {column}."
+        row, column = divmod(int(positions.argmax()), positions.shape[1])
+        most = f"{float(positions.max()):+.2f}".replace("-", "−")
+        return (
+            f"Red positions raise the logit of {name}, blue ones lower it. The highest, {most}: "
+            f"row {row}, column {column}."
+        )
 
     def numbers(self) -> Rows:
         """List the probability of each class, before the step and after it."""
@@ -236,13 +243,13 @@ class WhereItLooks(HookWidget):
         image, chart = figure.subplots(1, 2)
         pixels = self._pixels if self._pixels.ndim == 2 else self._pixels.mean(dim=0)
         shown = pixels.cpu().numpy()
-        image.imshow(shown, cmap="gray", vmin=0, vmax=1)
-        values = self.positions.cpu() / (float(self.positions.abs().max()) or 1.0)
+        image.imshow(shown, cmap="gray_r" if self._pixels.ndim == 2 else "gray", vmin=0, vmax=1)
+        values, ends = self.positions.cpu(), {"vmin": -self._reach, "vmax": self._reach}
         high, wide = shown.shape
-        alpha = (0.75 * values.abs()).numpy()
-        image.imshow(
-            values.numpy(), cmap="RdBu_r", vmin=-1, vmax=1, alpha=alpha, extent=(-0.5, wide - 0.5, high - 0.5, -0.5)
-        )
+        alpha = (0.75 * values.abs() / self._reach).numpy()
+        image.imshow(values.numpy(), cmap="coolwarm", alpha=alpha, extent=(-0.5, wide - 0.5, high - 0.5, -0.5), **ends)
+        scale = ScalarMappable(Normalize(**ends), "coolwarm")
+        figure.colorbar(scale, ax=image, location="bottom", shrink=0.6, label="added to the logit")
         image.set(xticks=[], yticks=[])
         image.set_title(f"for and against {self._name(self.target)}")
         draw_bars(chart, [(name, was, now) for name, now, was in self._shown["rows"]])

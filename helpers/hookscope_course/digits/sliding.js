@@ -2,7 +2,8 @@ const SHORT = 24; // milliseconds between two positions
 /** A number as Python writes it. */
 const fixed = (value, decimals) => (value.toFixed(decimals).replace(/^-(0\.0+)$/, "$1")).replace("-", "−");
 const two = (value) => fixed(Math.round(value * 100) / 100, 2);
-const three = (value) => fixed(value, 3);
+const thousandths = (value) => Math.round(value * 1000) / 1000;
+const three = (value) => fixed(thousandths(value), 3);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -139,7 +140,7 @@ function draw(model, el) {
   }, ...tiles);
 
   const said = h("p", { class: "dg-sentence", role: "status" });
-  const total = (place) => run.values[place] - run.bias; // of what is shown, so that the sum on the page is right
+  const total = (place) => thousandths(run.values[place]) - run.bias; // of what is shown, so that the sum on the page is right
   const sentence_now = (place) => {
     const [row, column] = [Math.floor(place / width), place % width];
     const guess = model.get("answer");

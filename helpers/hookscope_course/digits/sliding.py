@@ -55,7 +55,7 @@ class SlidingFilter(HookWidget):
         >>> figure = SlidingFilter(samples.digit_cnn(), samples.digit(5), channel=10)
         >>> figure.row, figure.column = figure.highest
         >>> print(figure.sentence)
-        Row 4, column 13 of the map: the 25 products, 0.XXX, and the bias, 0.XXX, add up to 0.XXX.
+        Row 4, column 13 of the map: the 25 products, 0.819, and the bias, 0.019, add up to 0.838.
 
     """
 
@@ -169,7 +169,7 @@ class SlidingFilter(HookWidget):
                 "bias": round(float(self._bias[self.channel]), 3),
                 "products": base64.b64encode(whole.numpy().astype(kind).tobytes()).decode("ascii"),
                 "bits": 8 if kind == "int8" else 16,
-                "values": [round(value, 3) for value in self.sums.flatten().tolist()],
+                "values": [round(value, 5) for value in self.sums.flatten().tolist()],
                 "colors": base64.b64encode(_colors(self.sums, top).tobytes()).decode("ascii"),
                 "best": list(self.highest),
                 "most": round(float(products.abs().max()), 4),

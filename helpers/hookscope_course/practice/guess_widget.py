@@ -76,9 +76,7 @@ class GuessWidget(HookWidget):
             example=asked.example,
             range=list(map(float, asked.slider)),
             # A second try begins with nothing chosen, but a slider has to stand somewhere.
-            given=None
-            if comparison and asked.kind != "slider"
-            else _given(guess, options) or _begun.get(guess.about),
+            given=None if comparison and asked.kind != "slider" else _given(guess, options) or _begun.get(guess.about),
             is_comparison=comparison is not None,
             **self._said(),
         )

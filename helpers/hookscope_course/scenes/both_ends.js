@@ -25,7 +25,7 @@ function draw(model, el) {
   let boxes = {};
   let ends = {};
   let gates = {};
-  let rails = [];
+  let shades = [];
   let tokens = [];
   let flying = false;
 
@@ -136,8 +136,14 @@ function draw(model, el) {
       element.addEventListener("click", () => toggle(GATES[at]));
     });
     const others = Object.keys(boxes).filter((name) => !ENDS.includes(name));
-    rails = layout.rails.map(({ points, way, of }) => ({ of, element: rail(points, way) }));
-    svg.append(frame(layout.frame, layout.doors, "y = x1 · x2 · W", layout.title, font), ...rails.map(({ element }) => element),
+    shades = layout.shades.map(({ points, bare, of, at }) => {
+      const element = rail(points, "backward");
+      if (bare) element.querySelector("polygon").remove();
+      element.classList.add("be-shade");
+      return { element, carries: (found) => (at === undefined ? found[of] : found[of][at]) };
+    });
+    svg.append(frame(layout.frame, layout.doors, "y = x1 · x2 · W", layout.title, font), ...layout.rails.map(({ points, way }) => rail(points, way)),
+      ...shades.map(({ element }) => element),
       ...others.map((name) => boxes[name].element), ...names,
       // in the order of the Tab key: first the gates, from the back, then the gradients
       gates.stop_output.element, gates.stop_input.element, ...ENDS.map((name) => ends[name].element), ...tokens.map(({ element }) => element));
@@ -179,9 +185,7 @@ function draw(model, el) {
     for (const [name, value] of Object.entries({ x1: 2, x2: 3, W: 5, y: pass().y, y_grad: pass().arrives })) boxes[name].set(text(value));
     for (const each of [...Object.values(gates), ...Object.values(ends)]) each.set();
     // After the run, an arrow on which 0 or nothing travels is as dark as the gradient at its end.
-    for (const { of, element } of rails) {
-      if (of) mark(element, "be-off", known && !(of === "backward" ? pass().goes_in : pass().ends[ENDS.indexOf(of)]));
-    }
+    for (const { element, carries } of shades) mark(element, "be-off", known && !carries(pass()));
     GATES.forEach((name, at) => { build.names[at].firstChild.textContent = `${name}: ${has("stops", name) ? "closed" : "open"}`; });
     INPUTS.forEach((name, at) => { checks[at].checked = !has("plain", name); });
     run.setAttribute("aria-disabled", String(ran));

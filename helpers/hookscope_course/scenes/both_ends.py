@@ -355,7 +355,16 @@ def _place(narrow: bool) -> dict[str, Any]:
             "points": [[mid - inner / 2, b + 8], [enter, b2], [left + wide / 2 + 2, b2]],
             "of": "x2.grad",
         },
-        {"way": "backward", "points": [[mid, b + tall / 2], [mid, grad - tall / 2 - 2]], "of": "W.grad"},
+        {"way": "backward", "points": [[mid, b + tall / 2], [mid, grad - tall / 2 - 2]]},
+    ]
+    # What lies behind a closed gate: each is drawn dark if nothing, or 0, travels on it.
+    shades = [
+        {"of": "goes_in", "points": [[leave, b], [mid + inner / 2 + 2, b]]},
+        {"of": "made", "at": 0, "bare": True, "points": [[mid - inner / 2, b - 8], [enter, b1]]},
+        {"of": "made", "at": 1, "bare": True, "points": [[mid - inner / 2, b + 8], [enter, b2]]},
+        {"of": "ends", "at": 0, "points": [[enter, b1], [left + wide / 2 + 2, b1]]},
+        {"of": "ends", "at": 1, "points": [[enter, b2], [left + wide / 2 + 2, b2]]},
+        {"of": "ends", "at": 2, "points": [[mid, b + tall / 2], [mid, grad - tall / 2 - 2]]},
     ]
     return {
         "size": [*size],
@@ -376,6 +385,7 @@ def _place(narrow: bool) -> dict[str, Any]:
             "W.grad": [mid, grad, inner, tall, "W.grad", "backward"],
         },
         "rails": rails,
+        "shades": shades,
         "gates": {
             "stop_input": [enter, gate, bar, b2 - b1 + 30, lift + 20],
             "stop_output": [leave, b, bar, 56, lift],

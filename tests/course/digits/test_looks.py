@@ -37,8 +37,7 @@ def test_a_map_and_a_step_are_those_of_plain_torch(figure: WhereItLooks, target:
     figure.target, figure.step = target, step
     assert torch.allclose(figure.positions, positions, atol=1e-4)
     assert torch.allclose(figure.probabilities, probabilities, atol=1e-4)
-    largest = positions.abs().max()
-    assert torch.allclose(torch.tensor(figure._map["cells"]), (positions / largest).flatten(), atol=2e-3)
+    assert torch.allclose(torch.tensor(figure._map["cells"]), (positions / figure._reach).flatten(), atol=2e-3)
     assert [row[1] for row in figure._shown["rows"]] == pytest.approx(probabilities.tolist(), abs=1e-4)
     assert figure.problem == ""
 
@@ -74,6 +73,29 @@ def test_the_eight_turns_into_a_one_and_the_words_say_so(figure: WhereItLooks) -
     assert figure.numbers()[1]["before the step"] == "34.8 %"
     assert figure.alt.count("row") == 1
     assert figure.png.startswith(b"\x89PNG")
+
+
+def test_all_classes_share_one_scale(figure: WhereItLooks) -> None:
+    largest = [by_hand(target, 0)[0].abs().max().item() for target in range(10)]
+    assert figure._reach == pytest.approx(max(largest), abs=1e-4)
+
+
+def test_every_digit_is_reached_on_the_slider_of_the_lesson_and_no_random_step_turns_the_one() -> None:
+    net, one = samples.digit_cnn(), samples.digit(1)
+    figure = WhereItLooks(net, one, "block3", most=0.14)
+    for target in range(10):
+        figure.target, figure.step = target, 20
+        assert figure.read == target
+    assert by_hand(1, 0.0041)[1].argmax() == 1
+    for target, first in ((0, 0.0415), (6, 0.127)):  # the nearest and the farthest of the other digits
+        assert by_hand(target, first + 0.0005)[1].argmax() == target
+        assert by_hand(target, first - 0.001)[1].argmax() != target
+    output = net.block3(net.block2(net.block1(one))).detach()
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.randn(200, *output.shape[1:], generator=generator)
+    steps /= steps.flatten(1).norm(dim=1)[:, None, None, None]
+    for share in (0.004, 0.04):
+        assert (net.head(output + share * output.norm() * steps).argmax(1) == 8).all()
 
 
 def test_a_frozen_model_is_left_as_it_was() -> None:
@@ -131,3 +153,19 @@ def test_a_class_that_has_no_color_of_its_own_is_drawn_as_nothing() -> None:
     figure.step = 20
     assert set(figure._map["cells"]) == {0}
     assert not figure.probabilities.isnan().any()
+
+
+@pytest.mark.skipif(not samples.has_photo_weights(), reason="the weights are not installed")
+def test_each_position_of_the_head_sees_the_whole_photograph_and_the_shuttle_is_where_the_map_says() -> None:
+    net, astronaut = samples.photo_cnn(), samples.photo("astronaut")
+    x, kept = astronaut.clone().requires_grad_(), []
+    with net.head.register_forward_hook(lambda module, args, output: kept.append(output)):
+        net(x)
+    for row, column in ((0, 0), (0, 6), (6, 0), (6, 6), (3, 3)):
+        (grad,) = torch.autograd.grad(kept[0][0, :, row, column].sum(), x, retain_graph=True)
+        assert (grad.abs().sum((0, 1)) > 0).all()
+    shuttle = samples.PHOTO_CLASSES.index("space shuttle")
+    covered = astronaut.clone()
+    covered[..., 0:112, 160:208] = 0
+    assert net(astronaut)[0, shuttle].item() == pytest.approx(0.7, abs=0.05)
+    assert net(covered)[0, shuttle].item() == pytest.approx(-0.6, abs=0.05)
