@@ -35,9 +35,7 @@ def test_a_wrong_guess_gets_its_reason_and_a_second_try(lab: Lab) -> None:
     expect(again).not_to_contain_text("It is 2")
     again.get_by_role("button", name="2", exact=True).focus()
     page.keyboard.press("Enter")
-    expect(again.get_by_role("status")).to_contain_text(
-        "Right, at the second try. The answer is 2."
-    )
+    expect(again.get_by_role("status")).to_contain_text("Right, at the second try. The answer is 2.")
     expect(again.get_by_role("button", name="Show the answer")).to_be_hidden()
 
 

@@ -54,6 +54,8 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "PlayingMap": lambda: scenes.PlayingMap(),
     "TenTimesGame": lambda: scenes.TenTimesGame(),
     "BothEnds": lambda: scenes.BothEnds(),
+    "SealedModels": lambda: scenes.SealedModels(),
+    "SymptomTree": lambda: scenes.SymptomTree(),
     "the smallest": lambda: import_module("counter").Counter(),
     "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }
