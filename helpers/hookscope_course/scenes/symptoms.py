@@ -90,6 +90,29 @@ _CALLED = Ask(
     ),
 )
 
+_NAMES = Ask(
+    "Which names are in the dict?",
+    "print(kept.keys())",
+    (
+        (
+            "only the last one",
+            Cure(
+                "The hook looks up name when it is called, and the loop is over by then.",
+                "Store the name with the hook.",
+                "layer.register_forward_hook(functools.partial(keep, name))",
+            ),
+        ),
+        (
+            "all of them",
+            Cure(
+                "The layer is called again, and the hook keeps the last call only.",
+                "Keep a list.",
+                "kept.setdefault(name, []).append(output.detach().clone())",
+            ),
+        ),
+    ),
+)
+
 SYMPTOMS: dict[str, Ask] = {
     "My hook is not called": Ask(
         "Is the hook there?",
@@ -190,25 +213,18 @@ SYMPTOMS: dict[str, Ask] = {
             (
                 "no",
                 Ask(
-                    "Which names are in the dict?",
-                    "print(kept.keys())",
+                    "Which kind of hook kept it?",
+                    "hookscope.census(model)",
                     (
                         (
-                            "only the last one",
+                            "a pre-hook",
                             Cure(
-                                "The hook looks up name when it is called, and the loop is over by then.",
-                                "Store the name with the hook.",
-                                "layer.register_forward_hook(functools.partial(keep, name))",
+                                "A pre-hook is given the input, so it kept the input.",
+                                "Use a forward hook.",
+                                "layer.register_forward_hook(keep)",
                             ),
                         ),
-                        (
-                            "all of them",
-                            Cure(
-                                "The layer is called again, and the hook keeps the last call only.",
-                                "Keep a list.",
-                                "kept.setdefault(name, []).append(output.detach().clone())",
-                            ),
-                        ),
+                        ("a forward hook", _NAMES),
                     ),
                 ),
             ),
@@ -257,7 +273,7 @@ SYMPTOMS: dict[str, Ask] = {
                 ),
             ),
             (
-                "Cannot have both regular backward hooks",
+                "Cannot use both regular backward hooks",
                 Cure(
                     "A legacy hook was on this module once, and left its mark.",
                     "Make the module anew, and use full hooks only.",
