@@ -9,7 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import SWALLOWED, Breaks, hooks_are, left_on, swallows, with_others
+from hookscope_course.practice.probing import (
+    SWALLOWED,
+    Breaks,
+    fill_grads,
+    grads_changed,
+    hooks_are,
+    is_close,
+    left_on,
+    swallows,
+    with_others,
+)
 
 
 class _Reads(nn.Module):
@@ -44,21 +54,6 @@ class _Reads(nn.Module):
         return maps if layer is self.first else self.second(maps.relu())
 
 
-def _close(a: object, b: Tensor) -> bool:
-    return isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a, b.to(a.dtype), rtol=1e-3, atol=1e-5)
-
-
-def _with_grads(model: nn.Module) -> dict[str, Tensor]:
-    for parameter in model.parameters():
-        parameter.grad = torch.rand_like(parameter)
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
-
-
-def _changed_grads(model: nn.Module, before: dict[str, Tensor]) -> bool:
-    now = {name: parameter.grad for name, parameter in model.named_parameters()}
-    return any((grad := now[name]) is None or not torch.equal(grad, was) for name, was in before.items())
-
-
 # -- one class over another -----------------------------------------------------------------------------------------
 
 _Versus = Callable[[nn.Module, nn.Module, Tensor, int, int], object]
@@ -86,17 +81,17 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
         grads = [torch.autograd.grad(logits[:, n].sum(), output, retain_graph=True)[0] for n in (a, b)]
     output, grad = output.detach(), grads[0] - grads[1]
     right = (grad * output).sum(1)
-    before = _with_grads(model)
+    before = fill_grads(model)
     result = versus(with_others(model), layer, x, a, b)
     if left := left_on(model):
         return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
-    if _changed_grads(model, before):
+    if grads_changed(model, before):
         return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` leaves each as it was")
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return a tensor (batch, height, width)")
     if result.shape != right.shape:
         return Wrong(f"your map has the shape {tuple(result.shape)}; it should have {tuple(right.shape)}")
-    if _close(result, right):
+    if is_close(result, right):
         return Wrong("your map still has a graph behind it; detach it") if result.requires_grad else None
     for reason, values in {
         f"that is the map for class {a} alone; class {b} counts against it": (grads[0] * output).sum(1),
@@ -107,7 +102,7 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
         "that is the gradient alone; multiply it by the output of the layer": grad.sum(1),
         "what speaks against `a` is gone; keep the negative positions": right.relu(),
     }.items():
-        if _close(result, values):
+        if is_close(result, values):
             return Wrong(reason)
     return Wrong("your map is not gradient times output of this layer, added over the channels")
 
@@ -146,14 +141,14 @@ def _wrong_nudge(nudge: _Nudge, high: int, wide: int, name: str, frozen: bool, s
     output = output.detach()
     unit = output.norm() * grad / grad.norm()
     model.requires_grad_(not frozen)
-    before = _with_grads(model)
+    before = fill_grads(model)
     try:
         result = nudge(with_others(model), layer, x, target, share)
     except RuntimeError as error:
         return Wrong(f"{what}, and torch says: {error}")
     if left := left_on(model):
         return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
-    if _changed_grads(model, before):
+    if grads_changed(model, before):
         return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` leaves each as it was")
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return the logits (1, classes)")
@@ -175,10 +170,10 @@ def _wrong_nudge(nudge: _Nudge, high: int, wide: int, name: str, frozen: bool, s
     right = found.pop("right")
     if result.shape != right.shape:
         return Wrong(f"your result has the shape {tuple(result.shape)}; the logits have {tuple(right.shape)}")
-    if _close(result, right):
+    if is_close(result, right):
         return None
     for reason, values in found.items():
-        if _close(result, values):
+        if is_close(result, values):
             return Wrong(f"{what}; {reason.strip()}")
     return Wrong(f"{what}, and these are not the logits after a step of {share} in the output of the layer")
 

@@ -1,343 +1,301 @@
-"""Exercises of chapter 17: the gradient of each sequence, a clip for each sample, Grad-CAM of a frozen network."""
+"""Exercises of chapter 17: the part of each call, a differentially private sum, a hook for one backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import (
+    CALLS_NOTHING,
+    SWALLOWED,
+    Breaks,
+    fill_grads,
+    grads_changed,
+    hooks_are,
+    is_close,
+    left_on,
+    swallows,
+    with_others,
+)
 
-_OTHER_GRADS = "a `.grad` of the model is another than before; leave each as it was"
-
-
-def _with_grads(model: nn.Module) -> dict[str, Tensor]:
-    """Give each parameter a `.grad`, as a step before would have left it; return copies."""
-    for parameter in model.parameters():
-        parameter.grad = torch.rand_like(parameter)
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
-
-
-def _changed_grads(model: nn.Module, before: dict[str, Tensor]) -> bool:
-    now = {name: parameter.grad for name, parameter in model.named_parameters()}
-    return any((grad := now[name]) is None or not torch.equal(grad, was) for name, was in before.items())
-
-
-def _left(hooks: int) -> str:
-    return f"{hooks} hook{'s are' if hooks > 1 else ' is'} still on the model"
+_OTHER_GRADS = "a `.grad` of the model is another than before; `torch.autograd.grad` leaves each as it was"
+_LEFT = "a layer raised an error, and {} still on the model; use `with` or `finally`"
 
 
-def _hooks_on(*models: nn.Module) -> int:
-    return left_on(*models)
+# -- the part of each call ------------------------------------------------------------------------------------------
 
 
-def _close(a: object, b: Tensor) -> bool:
-    return isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a, b.to(a.dtype), rtol=1e-3, atol=1e-4)
-
-
-# -- the gradient of each sequence ----------------------------------------------------------------------------------
-
-
-class _Losses(nn.Module):
-    """Two Linears, and a loss for each sample at each step; the steps of a sample may take from each other.
+class _Calls(nn.Module):
+    """Calls one Linear several times, in a chain or side by side, with another layer around it.
 
     Args:
-        width: of the steps that come in.
-        mixing: how much of the mean over the steps is added to each step.
-        dtype: of the weights.
-        note: called with "call" at each call, and with "backward" at each backward pass.
+        width: of the layer, in and out.
+        samples: the number of rows of each input; in a chain the first one counts.
+        chain: whether the output of a call is the input of the next.
 
     """
 
-    def __init__(self, width: int, mixing: float, dtype: torch.dtype, note: Callable[[str], object]) -> None:
+    def __init__(self, width: int, samples: Sequence[int], chain: bool) -> None:
         super().__init__()
-        self.first = nn.Linear(width, width + 2, dtype=dtype)
-        self.second = nn.Linear(width + 2, 3, dtype=dtype)
+        self.layer = nn.Linear(width, width, dtype=torch.float64)
+        self.other = nn.Linear(width, width, dtype=torch.float64)
+        self.chain = chain
+        self.inputs = [torch.randn(number, width, dtype=torch.float64) for number in samples]
+        self.called = 0
+
+    def weighted(self, weights: Sequence[Tensor]) -> Tensor:
+        """Return the loss with a weight of its own for each call."""
+        x, loss = self.inputs[0], torch.zeros((), dtype=torch.float64)
+        for weight, given in zip(weights, self.inputs, strict=True):
+            x = F.linear(x if self.chain else given, weight, self.layer.bias)
+            x = self.other(x).tanh()
+            loss = loss + (x.square().sum() if not self.chain else 0)
+        return x.square().sum() if self.chain else loss
+
+    def run(self) -> Tensor:
+        """Return the loss; this is what an answer is given."""
+        self.called += 1
+        x, loss = self.inputs[0], torch.zeros((), dtype=torch.float64)
+        for given in self.inputs:
+            x = self.other(self.layer(x if self.chain else given)).tanh()
+            loss = loss + (x.square().sum() if not self.chain else 0)
+        return x.square().sum() if self.chain else loss
+
+
+def check_q1(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object]) -> Wrong | None:
+    for width, samples, chain in ((3, (4, 4, 4), True), (2, (1, 3, 2, 5), False), (4, (2, 2), True), (3, (1,), True)):
+        model = _Calls(width, samples, chain)
+        wrong = _wrong_parts(parts_of, model)
+        if wrong:
+            return wrong
+    breaking = nn.Sequential(nn.Linear(2, 2), Breaks())
+    told = swallows(lambda: parts_of(breaking[0], lambda: breaking(torch.ones(1, 2)).sum()))
+    if left := left_on(breaking):
+        return Wrong(_LEFT.format(hooks_are(left)))
+    return Wrong(SWALLOWED) if told else None
+
+
+def _wrong_parts(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], model: _Calls) -> Wrong | None:
+    many = len(model.inputs)
+    with torch.enable_grad():
+        copies = [model.layer.weight.detach().clone().requires_grad_() for _ in range(many)]
+        right = torch.autograd.grad(model.weighted(copies), copies)
+    before = fill_grads(model)
+    result = parts_of(with_others(model).get_submodule("layer"), model.run)
+    if left := left_on(model):
+        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
+    if grads_changed(model, before):
+        return Wrong(_OTHER_GRADS)
+    if model.called > 1:
+        return Wrong(f"you called `run` {model.called} times; one run has all parts in it")
+    if isinstance(result, Tensor) and is_close(result, torch.stack(right)):
+        return Wrong("your function returned one tensor; return a list with one tensor for each call")
+    if isinstance(result, Tensor) and is_close(result, sum(right, torch.zeros_like(right[0]))):
+        return Wrong("that is the sum over the calls, as `weight.grad` has it; asked for are its parts")
+    if not isinstance(result, list | tuple):
+        return Wrong(f"your function returned a {type(result).__name__}; return a list of tensors")
+    if len(result) != many:
+        return Wrong(f"the layer was called {many} times, and your list has {len(result)} entries")
+    if any(isinstance(part, Tensor) and part.requires_grad for part in result):
+        return Wrong("your parts have a graph; detach the inputs that you keep")
+    if all(map(is_close, result, right)):
+        return None
+    if all(map(is_close, reversed(result), right)):
+        return Wrong("your parts are in the order of the backward pass; the part of the first call comes first")
+    if all(map(is_close, result, [part.T for part in right])):
+        return Wrong("your parts are transposed: `weight` has the shape (out, in)")
+    first = result[0]
+    if isinstance(first, Tensor) and first.shape != right[0].shape:
+        each = "; add up over the samples of a call" if first.ndim == 3 else ""
+        return Wrong(
+            f"your first part has the shape {tuple(first.shape)}, and the weight {tuple(right[0].shape)}{each}"
+        )
+    total = sum(right, torch.zeros_like(right[0]))
+    if all(is_close(part, total) for part in result):
+        return Wrong("each of your parts is the sum over all calls; a hook of the weight gets only that")
+    return Wrong("your parts do not belong to the calls: does each gradient meet the input of its own call?")
+
+
+# -- a differentially private sum -----------------------------------------------------------------------------------
+
+
+class _Reader(nn.Module):
+    """Two Linears without a bias, so that a sample of zeros has a gradient of zero."""
+
+    def __init__(self, width: int, classes: int, dtype: torch.dtype, note: Callable[[str], object]) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, 4, bias=False, dtype=dtype)
+        self.second = nn.Linear(4, classes, bias=False, dtype=dtype)
         self.last: nn.Module = nn.Identity()
-        self.mixing, self.note = mixing, note
+        self.note = note  # called with "call" or "backward"; a count on the model would be a change of the model
 
     def forward(self, x: Tensor) -> Tensor:
         self.note("call")
-        y: Tensor = self.second(self.first(x).tanh())
-        y = y + self.mixing * y.mean(1, keepdim=True)
-        losses: Tensor = self.last((y - 1).square().sum(-1))
-        if losses.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(losses):
-            losses.register_hook(lambda grad: self.note("backward") and None)  # type: ignore[no-untyped-call]
-        return losses
+        logits: Tensor = self.last(self.second(self.first(x).tanh()))
+        if logits.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(logits):
+            logits.register_hook(lambda grad: self.note("backward") and None)  # type: ignore[no-untyped-call]
+        return logits
 
 
-_Each = Callable[[nn.Module, nn.Module, Tensor, Tensor], object]
+_Private = Callable[[nn.Module, nn.Module, Tensor, Tensor, float], object]
 
 
-def check_q1(each_gradient: _Each) -> Wrong | None:
-    for width, steps, mixing, name, dtype in (
-        (3, 5, 0.0, "second", torch.float32),
-        (4, 6, 1.0, "first", torch.float64),
-        (2, 7, 1.0, "second", torch.float64),
+def check_q2(private_sum: _Private) -> Wrong | None:
+    for width, classes, name, samples, dtype in (
+        (3, 5, "second", 6, torch.float64),
+        (4, 3, "first", 5, torch.float32),
+        (2, 4, "second", 7, torch.float64),
     ):
-        if wrong := _wrong_each(each_gradient, width, steps, mixing, name, dtype):
+        noted: list[str] = []
+        model = _Reader(width, classes, dtype, noted.append)
+        x, labels, rows, most = _case(model, name, samples, width, classes, dtype)
+        if wrong := _wrong_sum(private_sum, model, name, x, labels, rows, most, noted):
             return wrong
-    breaking = _Losses(2, 0.0, torch.float32, lambda what: None)
+    breaking = _Reader(2, 3, torch.float32, lambda what: None)
     breaking.last = Breaks()
-    told = swallows(lambda: each_gradient(breaking, breaking.first, torch.rand(2, 3, 2), torch.tensor([3, 1])))
-    if left := _hooks_on(breaking):
-        return Wrong(f"a layer raised an error, and {_left(left)}; use `with` or `finally`")
+    told = swallows(lambda: private_sum(breaking, breaking.second, torch.ones(2, 2), torch.tensor([0, 1]), 1.0))
+    if left := left_on(breaking):
+        return Wrong(_LEFT.format(hooks_are(left)))
     return Wrong(SWALLOWED) if told else None
 
 
-def _wrong_each(
-    each_gradient: _Each, width: int, steps: int, mixing: float, name: str, dtype: torch.dtype
-) -> Wrong | None:
-    noted: list[str] = []
-    model = _Losses(width, mixing, dtype, noted.append)
-    layer = model.get_submodule(name)
-    x = torch.randn(4, steps, width, dtype=dtype)
-    lengths = torch.tensor([steps, 1, steps - 1, 2])[torch.randperm(4)]
-    read = _readings(model, layer, x, lengths)
-    noted.clear()
-    before = _with_grads(model)
-    result = each_gradient(with_others(model), layer, x, lengths)
-    calls, backward = noted.count("call"), noted.count("backward")
-    if left := _hooks_on(model):
-        return Wrong(f"{_left(left)}; remove every handle")
-    if _changed_grads(model, before):
-        return Wrong(_OTHER_GRADS)
-    if not isinstance(result, Tensor):
-        return Wrong(f"your function returned {result!r}; return a tensor (batch, out, in)")
-    if calls > 1:
-        return Wrong(f"the model was called {calls} times for {len(x)} samples; one call is enough, and one backward")
-    if backward > 1:
-        return Wrong(f"there were {backward} backward passes for {len(x)} samples; one is enough")
-    right = read.pop("right")
-    if _close(result, right):
-        return None
-    if result.shape != right.shape:
-        over = "; that is the sum over the samples" if result.shape == right.shape[1:] else ""
-        return Wrong(f"your result has the shape {tuple(result.shape)}, and asked for is {tuple(right.shape)}{over}")
-    reasons = (reason for reason, values in read.items() if _close(result, values))
-    return Wrong(next(reasons, "the rows are not what the losses of each sample, up to its length, give by themselves"))
-
-
-def _readings(model: nn.Module, layer: Any, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-    """What answers right and wrong return; each sample by itself."""
-    weight = layer.weight
-    rows: dict[str, list[Tensor]] = {}
-    with torch.enable_grad():
-        for sample, length in zip(x, lengths.tolist(), strict=True):
-            kept: list[Tensor] = []
-            with layer.register_forward_hook(lambda module, args, output, kept=kept: kept.extend((args[0], output))):
-                losses = model(sample[None])[0]
-            entered, left = kept
-            for reason, loss in {
-                "right": losses[:length].sum(),
-                "padding counts, too: the losses behind the end of a sample must not count": losses.sum(),
-                "that is the mean of a sample's losses; asked for is the gradient of their sum": losses[:length].mean(),
-                "each row is divided by the number of samples; sum the losses, and take no mean": losses[:length].sum()
-                / len(x),
-                "each row is divided by the number of all losses that count; sum them, and take no mean": losses[
-                    :length
-                ].sum()
-                / lengths.sum(),
-            }.items():
-                rows.setdefault(reason, []).append(torch.autograd.grad(loss, weight, retain_graph=True)[0])
-            zeroed = model(torch.cat([sample[:length], torch.zeros_like(sample[length:])])[None])[0, :length].sum()
-            rows.setdefault(
-                "you put zeros into the padding, and these steps still come through the layer; leave their losses out",
-                [],
-            ).append(torch.autograd.grad(zeroed, weight)[0])
-            for reason, loss in {
-                "you cut at the layer, and at the end all losses still count, also those of the padding; "
-                "leave these out of the sum": losses.sum(),
-                "the losses are cut, and then you cut at the layer again; but where steps take from each other, a loss "
-                "that counts comes from all of them": losses[:length].sum(),
-            }.items():
-                (grad,) = torch.autograd.grad(loss, left, retain_graph=True)
-                cut = torch.einsum("to,ti->oi", grad[0, :length], entered[0, :length])
-                rows.setdefault(reason, []).append(cut)
-    return {reason: torch.stack(values).detach() for reason, values in rows.items()}
-
-
-# -- a clip for each sample -----------------------------------------------------------------------------------------
-
-_Hook = Callable[[nn.Module, tuple[Tensor, ...]], object]
-
-
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q2(clip_each: _Hook) -> Wrong | None:
-    cases: tuple[tuple[nn.Module, tuple[int, ...], torch.dtype], ...] = (
-        (nn.Linear(3, 4), (5, 3), torch.float32),
-        (nn.Conv2d(1, 2, 3), (4, 1, 6, 5), torch.float64),
-        (nn.Linear(2, 3), (6, 4, 2), torch.float64),
-        (nn.Linear(3, 2), (1, 3), torch.float32),
-    )
-    for module, shape, dtype in cases:
-        if wrong := _wrong_clip(clip_each, module.to(dtype), torch.randn(shape, dtype=dtype)):
-            return wrong
-    return None
-
-
-def _wrong_clip(clip_each: _Hook, module: nn.Module, x: Tensor) -> Wrong | None:
-    with_others(module).requires_grad_(False)
-    shape = module(x).shape
-    norms = torch.tensor([3.0, 0.5, 0.0, 20.0, 0.9, 1.5], dtype=x.dtype)[: len(x)]
-    if len(x) > 1:
-        norms = norms[torch.randperm(len(x))]
-    ones = (-1,) + (1,) * (len(shape) - 1)
-    grad = torch.randn(shape, dtype=x.dtype)
-    grad = grad / grad.flatten(1).norm(dim=1).view(ones) * norms.view(ones)
-    wanted = grad / norms.clamp(min=1).view(ones)
-    clip_each(module, (grad.clone(),))  # outside of backward as well, where a change of the grad mode can be seen
-    got: list[Tensor] = []
-    with module.register_full_backward_pre_hook(clip_each):
-        y = module(x.clone().requires_grad_())
-        # Behind the module's own node, where what a pre-hook returned arrives.
-        y.grad_fn.next_functions[0][0].register_prehook(lambda grads: got.append(grads[0]))
-        try:
-            y.backward(grad)
-        except (RuntimeError, IndexError) as error:
-            return Wrong(
-                f"for a gradient of shape {tuple(shape)} torch says: {error}. Return a tuple with one tensor in it, of "
-                "the same shape"
-            )
-    (clipped,) = got
-    if _close(clipped, wanted):
-        return None
-    if clipped.isnan().any():
-        return Wrong("a sample's gradient is zero, and you divide by its norm: the result is NaN")
-    if torch.equal(clipped, grad):
-        return Wrong("nothing is clipped; what a full backward pre-hook returns takes the gradient's place")
-    new = clipped.flatten(1).norm(dim=1)
-    said = f"the samples' norms were {_said(norms)}, and with your hook they are {_said(new)}"
-    if _close(clipped, grad / grad.norm().clamp(min=1)):
-        return Wrong(f"{said}: you clip the whole batch by one norm, and each sample has one of its own")
-    if ((norms > 0) & (norms < 0.99) & (new > 0.99)).any():
-        return Wrong(f"{said}: what is below 1 has to stay as it is")
-    if _close(clipped, grad.clamp(-1, 1)):
-        return Wrong(f"{said}: you clip each number; asked for is the norm of all numbers of a sample together")
-    if (new > 1.001).any():
-        return Wrong(f"{said}: take the norm over all axes but the first")
-    return Wrong(f"{said}: a clipped gradient keeps its direction, and the others stay as they are")
-
-
-def _said(norms: Tensor) -> str:
-    return ", ".join(f"{norm:.2f}" for norm in norms.tolist())
-
-
-# -- Grad-CAM of a frozen network -----------------------------------------------------------------------------------
-
-_Cam = Callable[[nn.Module, nn.Module, Tensor, int], object]
-
-
-class _Reads(nn.Module):
-    """Two convolutions and a head that cares for places."""
-
-    def __init__(self, high: int, wide: int, inplace: bool, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(1, 3, 3, padding=1)
-        self.second = nn.Conv2d(3, 4, 3, padding=1)
-        self.relu = nn.ReLU(inplace=inplace)
-        self.head: nn.Module = nn.Linear(4 * high * wide, 5)
-        self.to(dtype)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.relu(self.second(self.first(x).relu()))
-        scores: Tensor = self.head(x.flatten(1))
-        return scores
-
-
-def check_q3(frozen_cam: _Cam) -> Wrong | None:
-    for high, wide, inplace, frozen, dtype in (
-        (5, 4, False, True, torch.float32),
-        (4, 6, False, False, torch.float64),
-        (6, 3, True, True, torch.float64),
-        (3, 5, True, False, torch.float32),
-    ):
-        if wrong := _wrong_cam(frozen_cam, high, wide, inplace, frozen, dtype):
-            return wrong
-    model = _Reads(4, 4, False, torch.float32).requires_grad_(False)
-    model.head = Breaks()
-    told = swallows(lambda: frozen_cam(model, model.second, torch.rand(1, 1, 4, 4), 0))
-    if left := _hooks_on(model):
-        return Wrong(f"a layer raised an error, and {_left(left)}; use `with` or `finally`")
-    return Wrong(SWALLOWED) if told else None
-
-
-def _wrong_cam(frozen_cam: _Cam, high: int, wide: int, inplace: bool, frozen: bool, dtype: torch.dtype) -> Wrong | None:
-    what = "this model is frozen" if frozen else "this model is not frozen"
-    what += ", and an in-place ReLU follows the layer" * inplace
-    model, x, target, read = _cam_case(high, wide, inplace, frozen, dtype)
-    before = _with_grads(model)
-    try:
-        result = frozen_cam(with_others(model), model.second, x, target)
-    except RuntimeError as error:
-        return Wrong(f"{what}; torch says: {error}")
-    if left := _hooks_on(model):
-        return Wrong(f"{_left(left)}; remove every handle")
-    if _changed_grads(model, before):
-        return Wrong(_OTHER_GRADS)
-    if not isinstance(result, Tensor):
-        return Wrong(f"your function returned {result!r}; return a tensor (batch, height, width)")
-    if result.requires_grad:
-        return Wrong("your map still has a graph behind it; detach it")
-    right = read.pop("right")
-    if _close(result, right):
-        other = "your map is right for one layer, and not for another: it has to be that of `layer`"
-        return (
-            None if _close(frozen_cam(model, model.first, x, target), _map_at_first(model, x, target)) else Wrong(other)
-        )
-    if result.shape != right.shape:
-        return Wrong(f"your map has the shape {tuple(result.shape)}, and asked for is {tuple(right.shape)}")
-    reasons = (reason for reason, values in read.items() if _close(result, values))
-    return Wrong(f"{what}; {next(reasons, 'your map is not the Grad-CAM of this layer')}")
-
-
-def _map_at_first(model: Any, x: Tensor, target: int) -> Tensor:
-    with torch.enable_grad():
-        maps = model.first(x).detach().requires_grad_()
-        scores = model.head(model.second(maps.relu()).relu().flatten(1))
-        (grad,) = torch.autograd.grad(scores[:, target].sum(), maps)
-    found: Tensor = (grad.mean((2, 3), keepdim=True) * maps.detach()).sum(1).relu()
-    return found
-
-
-def _cam_case(
-    high: int, wide: int, inplace: bool, frozen: bool, dtype: torch.dtype
-) -> tuple[Any, Tensor, int, dict[str, Tensor]]:
-    """A network, pictures, a target, and maps right and wrong, no two of them the same."""
+def _case(
+    model: _Reader, name: str, samples: int, width: int, classes: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Return samples, labels, the part of each and the largest norm, so that no two readings give the same sum."""
+    weight: Any = model.get_submodule(name).weight
     while True:
-        model = _Reads(high, wide, inplace, dtype).eval()
+        x, labels = 2 * torch.randn(samples, width, dtype=dtype), torch.randint(classes, (samples,))
+        x[int(torch.randint(samples, ()))] = 0
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_()
-        x, target = torch.randn(3, 1, high, wide, dtype=dtype), int(torch.randint(5, ()))
-        read = _maps(model, x, target)
-        model.requires_grad_(not frozen)
-        maps = list(read.values())
-        if all(not _close(a, b) for place, a in enumerate(maps) for b in maps[:place]):
-            return model, x, target, read
+        with torch.enable_grad():
+            losses = [F.cross_entropy(model(x[n : n + 1]), labels[n : n + 1]) for n in range(samples)]
+            rows = torch.stack([torch.autograd.grad(loss, weight)[0] for loss in losses])
+        most = 1.5 * rows.flatten(1).norm(dim=1).sort().values[samples // 3].item()
+        sums = [_clipped(rows, most).sum(0), *_readings_of_sum(rows, most).values()]
+        if most > 1e-3 and not any(is_close(a, b) for place, a in enumerate(sums) for b in sums[:place]):
+            return x, labels, rows, most
 
 
-def _maps(model: Any, x: Tensor, target: int) -> dict[str, Tensor]:
-    with torch.enable_grad():
-        maps = model.second(model.first(x).relu()).detach().requires_grad_()
-        scores = model.head(maps.relu().flatten(1))
-        (grad,) = torch.autograd.grad(scores[:, target].sum(), maps, retain_graph=True)
-        (of_best,) = torch.autograd.grad(scores.amax(1).sum(), maps)
-    maps = maps.detach()
-    mean = grad.mean((2, 3), keepdim=True)
+def _wrong_sum(
+    private_sum: _Private,
+    model: _Reader,
+    name: str,
+    x: Tensor,
+    labels: Tensor,
+    rows: Tensor,
+    most: float,
+    noted: list[str],
+) -> Wrong | None:
+    right = _clipped(rows, most).sum(0)
+    noted.clear()
+    before = fill_grads(model)
+    result = private_sum(with_others(model), model.get_submodule(name), x, labels, most)
+    calls, backwards = noted.count("call"), noted.count("backward")
+    if left := left_on(model):
+        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
+    if grads_changed(model, before):
+        return Wrong(_OTHER_GRADS)
+    if not isinstance(result, Tensor):
+        return Wrong(f"your function returned a {type(result).__name__}; return a tensor as `layer.weight` is")
+    if calls > 1:
+        return Wrong(f"the model was called {calls} times for {len(x)} samples; one call is enough")
+    if backwards > 1:
+        return Wrong(f"there were {backwards} backward passes for {len(x)} samples; one is enough")
+    if result.requires_grad:
+        return Wrong("your sum has a graph; detach the inputs that you keep")
+    if is_close(result, right):
+        return None
+    if result.shape != right.shape:
+        parts = "; those are the parts, and asked for is their sum" if result.shape == rows.shape else ""
+        return Wrong(f"your result has the shape {tuple(result.shape)}, and the weight {tuple(right.shape)}{parts}")
+    if result.isnan().any():
+        return Wrong("one sample has a gradient of zero, and you divide by its norm: the result is NaN")
+    read = _readings_of_sum(rows, most)
+    reasons = (reason for reason, value in read.items() if is_close(result, value))
+    return Wrong(next(reasons, "that is not the sum of the clipped parts: is the norm over a sample's whole part?"))
+
+
+def _clipped(rows: Tensor, most: float) -> Tensor:
+    norms = rows.flatten(1).norm(dim=1)
+    clipped: Tensor = rows * (most / norms.clamp(min=most))[:, None, None]
+    return clipped
+
+
+def _readings_of_sum(rows: Tensor, most: float) -> dict[str, Tensor]:
+    """What answers that went wrong in a known way return."""
+    norms = rows.flatten(1).norm(dim=1)[:, None, None]
+    small = norms < most
+    total = rows.sum(0)
     return {
-        "right": (mean * maps).sum(1).relu(),
-        "what is below zero is still there; Grad-CAM drops it": (mean * maps).sum(1),
-        "you dropped what is below zero before you added the channels": (mean * maps).relu().sum(1),
-        "each place has a weight of its own; Grad-CAM gives each channel one, its mean": (grad * maps).sum(1).relu(),
-        "your maps are those that the ReLU wrote over; keep a copy": (mean * maps.relu()).sum(1).relu(),
-        "that is for the class with the highest score, and asked for is `target`": (
-            (of_best.mean((2, 3), keepdim=True) * maps).sum(1).relu()
+        "nothing is clipped: that is `weight.grad` of the summed loss": total,
+        "you clipped the sum; clip each sample's part, before they are added up": total * min(1, most / total.norm()),
+        "you scaled every part to `most`; a part that is smaller stays as it is": (
+            rows * most / norms.clamp(min=1e-12)
+        ).sum(0),
+        "you clipped each number; clip the norm of a sample's whole part": rows.clamp(-most, most).sum(0),
+        "you left large parts out; scale them down to `most`": (rows * small).sum(0),
+        "you divided by the number of samples; asked for is the sum": _clipped(rows, most).mean(0),
+        "your loss is the mean, so each part is divided by the number of samples before it is clipped": (
+            _clipped(rows / len(rows), most).sum(0)
         ),
-        "the mean is taken over the batch, too; each picture has weights of its own": (
-            (grad.mean((0, 2, 3), keepdim=True) * maps).sum(1).relu()
-        ),
+        "you clipped each row of a part; clip the norm of a sample's whole part": (
+            rows * (most / rows.norm(dim=2, keepdim=True).clamp(min=most))
+        ).sum(0),
     }
+
+
+# -- a hook for one backward pass -----------------------------------------------------------------------------------
+
+
+@allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
+def check_q3(edit_once: Callable[[Tensor, Callable[[Tensor], Tensor]], object]) -> Wrong | None:
+    for values, dtype in (((1.0,), torch.float64), ((3.0, 2.0), torch.float32)):
+        for edit, factor, power in ((lambda grad: 2 * grad, 8, 3), (lambda grad: grad * grad, 8, 5)):
+            x = torch.tensor(values, dtype=dtype, requires_grad=True)
+            with torch.enable_grad():
+                wrong = _wrong_once(edit_once, edit, x, factor, power)
+            if wrong:
+                return wrong
+    return None
+
+
+def _wrong_once(
+    edit_once: Callable[[Tensor, Callable[[Tensor], Tensor]], object],
+    edit: Callable[[Tensor], Tensor],
+    x: Tensor,
+    factor: int,
+    power: int,
+) -> Wrong | None:
+    """Differentiate x⁴ twice; with the edit, the first derivative is factor · x ** power."""
+    y = x * x
+    edit_once(y, edit)
+    z = (y * y).sum()
+    (first,) = torch.autograd.grad(z, x, create_graph=True)
+    said, wanted, plain = (
+        f"at x = {x[0]:g}, the first derivative is {first[0]:g}",
+        factor * x.detach() ** power,
+        4 * x**3,
+    )
+    if not is_close(first, wanted):
+        nothing = "; the edit did nothing" if is_close(first, plain) else ""
+        return Wrong(f"{said}, and it should be {wanted[0]:g}{nothing}")
+    (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+    wanted = factor * power * x.detach() ** (power - 1)
+    if is_close(second, wanted):
+        (again,) = torch.autograd.grad(z, x)
+        if is_close(again, plain):
+            return None
+        return Wrong("in a third pass, your hook edits the gradient again; it should act in the first pass only")
+    said = f"at x = {x[0]:g}, the second derivative is {second[0]:g}, and it should be {wanted[0]:g}"
+    if second[0] < wanted[0]:
+        return Wrong(f"{said}: a part of it is missing. Did you cut the graph of the gradient?")
+    return Wrong(f"{said}: your hook also edits in the second pass")

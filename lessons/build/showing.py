@@ -56,7 +56,6 @@ def _seen(cell: NotebookNode) -> Iterator[str]:
     if re.search(r"^guess = Guess\(", cell.source, re.MULTILINE):
         yield "the question"
         return
-        return
     if answer := answer_in(cell):
         yield f"the answer, `{answer}`"
         return

@@ -27,7 +27,7 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import BothEnds, PlayingMap, SealedModels, SymptomTree, TenTimesGame
+from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, SealedModels, SymptomTree, TenTimesGame
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer
 from hookscope_course.widgets.example_layers import LAYERS
 from hookscope_course.widgets.gradient_tasks import TASKS
@@ -157,6 +157,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     ),
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
     BothEnds: Recipe(("stops", "plain", "marks", "ran"), {_ALL: lambda ends: iter(())}, free=True),
+    GradientParts: Recipe(("place", "effect", "guesses", "ran"), {_ALL: lambda parts: iter(())}, free=True),
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
     SealedModels: Recipe(("box", "asked", "accused"), {_ALL: lambda boxes: iter(())}, unseen=("png",), free=True),
     SymptomTree: Recipe(("path",), {_ALL: lambda tree: iter(())}, unseen=("png",), free=True),

@@ -11,20 +11,22 @@ from tests.shared.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
-IMPORT = "from hookscope_course.scenes import BothEnds, PlayingMap, TenTimesGame, hook_pass"
+IMPORT = "from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, TenTimesGame, hook_pass"
 MAP = "play = PlayingMap({'forward_pre': 'look', 'forward': 'multiply', 'full_backward': 'look'})\nplay.speed = 8\nplay"
 QUIZ = "quiz = PlayingMap(['forward_pre', 'forward', 'full_backward'], guess=True)\nquiz.speed = 8\nquiz"
 PASS = "small = hook_pass('full_backward_pre', 'full_backward')\nsmall"
 GAME = "game = TenTimesGame()\ngame"
 FREE = "Drag a hook to another place. Click a hook, and it multiplies by ten."
 ENDS = "ends = BothEnds()\nends"
+PARTS = "parts = GradientParts()\nparts"
+TWICE = "twice = GradientParts('twice')\ntwice"
 ACTIVE_CELL = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
 
 
 @pytest.fixture(scope="module")
 def opened(lab: Lab) -> Lab:
     """Open and run one notebook for all tests: starting costs most."""
-    lab.scratch("scenes", IMPORT, MAP, QUIZ, PASS, GAME, ENDS)
+    lab.scratch("scenes", IMPORT, MAP, QUIZ, PASS, GAME, ENDS, PARTS, TWICE)
     return lab
 
 
@@ -474,6 +476,103 @@ def test_both_ends_on_each_page(opened: Lab) -> None:
         lab.screenshot(name)
     lab.command("application:toggle-left-area")
     lab.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def parts(lab: Lab, name: str = "Parts of a gradient") -> Locator:
+    found = lab.page.get_by_role("region", name=name)
+    found.scroll_into_view_if_needed()
+    return found
+
+
+def asks(stage: Locator, **guesses: str) -> None:
+    for name, text in guesses.items():
+        stage.locator(f"[data-asks='{name.replace('_', '.')}']").fill(text)
+
+
+def test_parts_by_mouse(opened: Lab) -> None:
+    lab, stage = opened, parts(opened)
+    run = stage.get_by_role("button", name="Run backward")
+    expect(stage.locator("[data-part='out step 2']")).to_have_text("?")
+    expect(run).to_have_attribute("aria-disabled", "true")
+    asks(stage, w_grad="18")
+    run.click()
+    expect(stage.locator(".sc-say")).to_have_text(
+        "The parts of the three steps add up: 4 + 8 + 6 = 18.", timeout=20_000
+    )
+    expect(stage.locator(".pt-why")).to_contain_text("1 of 1 right.")
+
+    peg_ = stage.locator("[data-peg='main']")
+    slot = stage.locator("[data-place='h2'] circle").bounding_box()
+    assert slot is not None
+    drag(lab, peg_, (slot["x"] + slot["width"] / 2, slot["y"] + slot["height"] / 2))
+    lab.told("print(parts.place, parts.effect, parts.ran)", "h2 look False")
+    stage.get_by_label("The hook", exact=True).select_option("double")
+    asks(stage, got="4", w_grad="30")
+    run.click()
+    expect(stage.locator(".sc-say")).to_have_text(
+        "The hook on h2 fires once. It gets 2, and returns 4. w.grad is 8 + 16 + 6 = 30.", timeout=20_000
+    )
+    expect(stage.locator(".pt-why")).to_have_text(
+        "1 of 2 right.the hook gets 2: the gradient of h2 is w, 2, times that of h3, 1."
+    )
+    lab.told("print(parts.guesses, parts.ran)", "{'got': '4', 'w.grad': '30'} True")
+    lab.look(stage, "parts")
+
+
+def test_parts_by_keyboard_and_with_less_motion(opened: Lab) -> None:
+    lab, stage = opened, parts(opened)
+    lab.kernel("parts.start_over()")
+    lab.page.emulate_media(reduced_motion="reduce")
+    try:
+        peg_ = stage.locator("[data-peg='main']")
+        peg_.focus()
+        cell = lab.page.evaluate(ACTIVE_CELL)
+        for key in ("ArrowUp", "ArrowLeft", "Enter"):
+            lab.page.keyboard.press(key)
+        lab.told("print(parts.place, parts.effect)", "step 2 double")
+        lab.kernel("parts.place = 'w'")
+        expect(peg_).to_have_attribute("aria-label", re.compile("hook on w, doubles"))
+        asks(stage, got="18", w_grad="36")
+        stage.locator("[data-asks='w.grad']").press("Enter")
+        expect(stage.locator(".pt-why")).to_contain_text("2 of 2 right.")
+        assert lab.page.evaluate(ACTIVE_CELL) == cell
+    finally:
+        lab.page.emulate_media(reduced_motion="null")
+
+
+def test_a_derivative_of_a_derivative(opened: Lab) -> None:
+    lab, stage = opened, parts(opened, "A gradient of a gradient")
+    lab.page.emulate_media(reduced_motion="reduce")
+    try:
+        for effect, second in (("look", "12"), ("double", "40"), ("removed", "24"), ("detach", "8")):
+            stage.get_by_label("The hook", exact=True).select_option(effect)
+            asks(stage, first="4" if effect == "look" else "8", second=second)
+            stage.get_by_role("button", name="Differentiate twice").click()
+            expect(stage.locator(".pt-why")).to_contain_text("2 of 2 right.")
+            lab.told("print(twice.gradients['second'])", f"{second}.0")
+    finally:
+        lab.page.emulate_media(reduced_motion="null")
+
+
+def test_parts_on_each_page(opened: Lab) -> None:
+    lab = opened
+    lab.kernel("parts.start_over(); parts.place = 'h2'; parts.effect = 'double'; parts.run()")
+    for name, file in (("Parts of a gradient", "parts"), ("A gradient of a gradient", "twice")):
+        stage = parts(lab, name)
+        for width, tall in ((1280, 720), (390, 844)):
+            lab.page.set_viewport_size({"width": width, "height": tall})
+            if width < 1000:
+                lab.command("application:toggle-left-area")
+            stage.evaluate("stage => stage.scrollIntoView({ block: 'start' })")
+            lab.settled(stage)
+            assert touching(stage) == [], (name, width)
+            box = stage.locator(".sc-figure").bounding_box()
+            assert box is not None
+            assert box["width"] <= width
+            lab.screenshot(f"{file}-{width}")
+            if width < 1000:
+                lab.command("application:toggle-left-area")
+        lab.page.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_looks(opened: Lab) -> None:

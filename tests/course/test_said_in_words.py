@@ -72,14 +72,6 @@ def test_what_chapter_17_says_of_a_mean_loss_and_of_two_calls() -> None:
         assert torch.allclose(len(x) * row, torch.autograd.grad(own, layer.weight)[0])
 
 
-def test_what_chapter_17_says_of_nn_rnn() -> None:
-    rnn, fired = nn.RNN(3, 4, batch_first=True), list[nn.Module]()
-    assert [*rnn.children()] == []
-    with rnn.register_full_backward_pre_hook(lambda module, grads: fired.append(module)):
-        rnn(torch.randn(2, 5, 3))[0][:, -1].sum().backward()
-    assert fired == [rnn]
-
-
 def test_what_chapter_17_says_of_no_grad_in_a_hook() -> None:
     x = torch.tensor(1.0, requires_grad=True)
     y = x * x
@@ -94,20 +86,94 @@ def test_what_chapter_17_says_of_no_grad_in_a_hook() -> None:
     assert (first.item(), second.item()) == (8, 8)
 
 
-def test_what_chapter_17_says_of_in_place_layers() -> None:
-    frozen = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(8, 2))
-    frozen.requires_grad_(False)
-    kept = list[torch.Tensor]()
+@pytest.mark.parametrize(
+    ("place", "kind", "second"),
+    [
+        (0, "full_backward_pre_hook", 40),
+        (0, "full_backward_hook", 48),
+        (1, "full_backward_pre_hook", 24),
+        (1, "full_backward_hook", 24),
+    ],
+)
+def test_what_chapter_17_says_of_module_hooks_in_a_second_pass(place: int, kind: str, second: int) -> None:
+    class Square(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * x
 
-    def asks(module: nn.Module, args: object, output: torch.Tensor) -> torch.Tensor:
-        kept.append(output.requires_grad_())
-        return output.clone()
+    two, fired = nn.Sequential(Square(), Square()), list[nn.Module]()
 
-    with frozen[0].register_forward_hook(asks):
-        score = frozen(torch.rand(1, 1, 4, 4))[0, 0]
-    (grad,) = torch.autograd.grad(score, kept)
-    assert grad.shape == (1, 2, 2, 2)
+    def hook(module: nn.Module, *grads: Any) -> tuple[torch.Tensor]:
+        fired.append(module)
+        return (2 * grads[0][0],)
 
+    x = torch.tensor(1.0, requires_grad=True)
+    with getattr(two[place], f"register_{kind}")(hook):
+        (first,) = torch.autograd.grad(two(x), x, create_graph=True)
+        (found,) = torch.autograd.grad(first, x)
+    assert (first.item(), found.item(), len(fired)) == (8, second, 2 - place)
+
+
+def test_what_chapter_17_says_of_a_hook_on_x() -> None:
+    x = torch.tensor(1.0, requires_grad=True)
+    with x.register_hook(lambda grad: 2 * grad):  # type: ignore[no-untyped-call]
+        (first,) = torch.autograd.grad(x**4, x, create_graph=True)
+        (second,) = torch.autograd.grad(first, x)
+    assert (first.item(), second.item()) == (8, 48)
+
+
+def ends_of(layer: nn.Module, loss: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """What goes into a layer, and the gradient of what comes out, as the chapter has it."""
+    kept: list[torch.Tensor] = []
+    with (
+        layer.register_forward_hook(lambda module, args, output: kept.append(args[0].detach())),
+        layer.register_full_backward_pre_hook(lambda module, grads: kept.append(grads[0])),
+    ):
+        loss().backward()
+    x, grad = kept
+    return x, grad
+
+
+def test_what_chapter_17_says_of_sequences_and_convolutions() -> None:
+    linear, steps = nn.Linear(3, 2).double(), torch.randn(4, 7, 3, dtype=torch.float64)
+    x, grad = ends_of(linear, lambda: linear(steps).square().sum())
+    parts = torch.einsum("nto,nti->noi", grad, x)
+    for part, sample in zip(parts, steps, strict=True):
+        assert torch.allclose(part, torch.autograd.grad(linear(sample).square().sum(), linear.weight)[0])
+
+    conv, images = nn.Conv2d(2, 3, 3, 2, 1).double(), torch.randn(4, 2, 6, 5, dtype=torch.float64)
+    x, grad = ends_of(conv, lambda: conv(images).square().sum())
+    rows = nn.functional.unfold(x, conv.kernel_size, conv.dilation, conv.padding, conv.stride)  # type: ignore[arg-type]
+    parts = torch.einsum("nol,nil->noi", grad.flatten(2), rows).view(4, *conv.weight.shape)
+    for part, image in zip(parts, images, strict=True):
+        assert torch.allclose(part, torch.autograd.grad(conv(image[None]).square().sum(), conv.weight)[0])
+
+
+def test_what_chapter_17_says_of_batch_norm() -> None:
+    net, batch = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double(), torch.randn(5, 3).double()
+    linear: Any = net[0]
+    for training in (True, False):
+        net.train(training).zero_grad()
+        x, grad = ends_of(linear, lambda: net(batch).square().sum())
+        parts = torch.einsum("no,ni->noi", grad, x)
+        assert torch.allclose(parts.sum(0), linear.weight.grad)
+        own = [torch.autograd.grad(net(batch)[n].square().sum(), linear.weight)[0] for n in range(5)]
+        right = [torch.allclose(part, wanted) for part, wanted in zip(parts, own, strict=True)]
+        assert right == [not training] * 5
+
+
+def test_what_chapter_17_says_of_torch_func() -> None:
+    layer, x = nn.Linear(3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
+
+    def loss(weight: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = torch.func.functional_call(layer, {"weight": weight}, (sample,))
+        return output.square().sum()
+
+    given, grad = ends_of(layer, lambda: layer(x).square().sum())
+    parts = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(layer.weight.detach(), x)
+    assert torch.allclose(parts, torch.einsum("no,ni->noi", grad, given))
+
+
+def test_what_chapter_08_says_of_a_view_behind_a_module() -> None:
     def only_positive(module: nn.Module, grad_input: Any, grad_output: Any) -> tuple[torch.Tensor]:
         return (grad_input[0].clamp(min=0),)
 

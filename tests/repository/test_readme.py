@@ -45,7 +45,7 @@ def test_the_readme_is_read_in_a_minute() -> None:
 
 
 def test_the_readme_leads_to_every_chapter_and_page() -> None:
-    linked = re.findall(r"\(notebooks/(\w+)\.ipynb\)", README)
+    linked = {*re.findall(r"\(notebooks/(\w+)\.ipynb\)", README)}
     pages = [*reading.chapter_files(), *reading.reference_files()]
     assert sorted(linked) == sorted(reading.name_of(path) for path in pages)
 

@@ -81,6 +81,35 @@ def hooks_are(count: int) -> str:
     return f"{count} hook{' is' if count == 1 else 's are'}"
 
 
+def fill_grads(model: nn.Module) -> dict[str, Tensor]:
+    """Give each parameter a `.grad`, as an earlier pass would have left it, and return copies.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> before = fill_grads(layer)
+        >>> layer.weight.grad += 1
+        >>> grads_changed(layer, before)
+        True
+
+    """
+    for parameter in model.parameters():
+        parameter.grad = torch.rand_like(parameter)
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def grads_changed(model: nn.Module, before: dict[str, Tensor]) -> bool:
+    """Whether a `.grad` is another than `fill_grads` has made it."""
+    now = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return any((grad := now[name]) is None or not torch.equal(grad, was) for name, was in before.items())
+
+
+def is_close(answer: object, expected: Tensor) -> bool:
+    """Whether an answer is a tensor of the same shape and, up to rounding, the same numbers."""
+    if not isinstance(answer, Tensor) or answer.shape != expected.shape:
+        return False
+    return torch.allclose(answer, expected.to(answer.dtype), rtol=1e-3, atol=1e-5)
+
+
 @contextmanager
 def no_crash_at_stale_views() -> Iterator[None]:
     """Let an answer register a hook on a view after its base was edited in place, on every torch.

@@ -56,6 +56,8 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "BothEnds": lambda: scenes.BothEnds(),
     "SealedModels": lambda: scenes.SealedModels(),
     "SymptomTree": lambda: scenes.SymptomTree(),
+    "GradientParts": lambda: scenes.GradientParts(),
+    "GradientParts twice": lambda: scenes.GradientParts("twice"),
     "the smallest": lambda: import_module("counter").Counter(),
     "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }

@@ -1,0 +1,157 @@
+"""The parts of a gradient: in every state the figure shows torch's own numbers, and hides them until the run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from hookscope_course.scenes import GradientParts
+from hookscope_course.scenes.gradient_parts import EFFECTS, PLACES
+from hookscope_course.scenes.parts_geometry import place_steps, place_twice
+
+STEPS = [("", "look"), *((place, effect) for place in PLACES["steps"] for effect in EFFECTS["steps"])]
+TWICE = [("", "look"), *(("y", effect) for effect in EFFECTS["twice"])]
+
+
+def steps_by_calculus(place, effect):
+    """The parts of w.grad for h = w · h + x, worked out by hand: gradient of h times the h before."""
+    factor = 2 if effect == "double" else 1
+    before, grad, parts, got = {1: 1, 2: 4, 3: 6}, 1, {}, None
+    for step in (3, 2, 1):
+        if place == f"h{step}":
+            got, grad = grad, factor * grad
+        parts[step] = grad * before[step]
+        if place == f"step {step}":
+            got, parts[step] = parts[step], factor * parts[step]
+        grad *= 2
+    total = sum(parts.values())
+    if place == "w":
+        got, total = total, factor * total
+    return parts, {**({} if got is None else {"got": got}), "w.grad": total}
+
+
+@pytest.mark.parametrize(("place", "effect"), STEPS)
+def test_each_state_of_the_steps_is_right(place, effect):
+    figure = GradientParts()
+    figure.place, figure.effect = place, effect
+    parts, ends = steps_by_calculus(place, effect)
+    figure.guess(**ends)
+    assert figure.run() == f"{len(ends)} of {len(ends)} right."
+    assert figure.gradients == ends
+    found = figure._runs[f"{place},{effect}"]
+    for step, part in parts.items():
+        assert float(found["values"][f"out step {step}"]) == part
+        assert place == "w" or str(part) in found["said"]
+    assert str(ends["w.grad"]) in found["said"]
+    assert set(found["reasons"]) == set(ends)
+    sums = re.findall(r"(\d+) \+ (\d+) \+ (\d+)", found["reasons"]["w.grad"])
+    assert all(sum(map(int, each)) == sum(parts.values()) for each in sums)
+
+
+def twice_by_hand(effect):
+    """Only the hook that was chosen, and nothing that notes."""
+    x = torch.tensor(1.0, requires_grad=True)
+    y = x * x
+    edits = {
+        "look": lambda grad: None,
+        "double": lambda grad: 2 * grad,
+        "removed": lambda grad: 2 * grad,
+        "detach": lambda grad: 2 * grad.detach(),
+    }
+    handle = y.register_hook(edits[effect])
+    (first,) = torch.autograd.grad(y * y, x, create_graph=True)
+    if effect == "removed":
+        handle.remove()
+    (second,) = torch.autograd.grad(first, x)
+    return {"first": first.item(), "second": second.item()}
+
+
+@pytest.mark.parametrize(("place", "effect"), TWICE)
+def test_each_state_of_the_second_derivative_is_what_torch_does(place, effect):
+    figure = GradientParts("twice")
+    figure.place, figure.effect = place, effect
+    ends = twice_by_hand(effect)
+    figure.guess(**ends)
+    assert figure.run() == "2 of 2 right."
+    values = {name: float(value) for name, value in figure._runs[f"{place},{effect}"]["values"].items()}
+    assert values["by x"] + values["by y"] == values["second"] == ends["second"]
+    # By calculus: the first is f · 2y · 2x, and its x in 2x adds f · 2y · 2.
+    assert values["by x"] == 4 * (1 if effect == "look" else 2)
+
+
+def test_the_four_second_derivatives_that_the_chapter_names():
+    assert [twice_by_hand(effect)["second"] for effect in EFFECTS["twice"]] == [12, 40, 24, 8]
+
+
+def test_before_the_run_nothing_is_told():
+    figure = GradientParts()
+    figure.place = "step 2"
+    hidden = figure.png
+    assert hidden.startswith(b"\x89PNG")
+    assert not re.search(r"\b(8|18)\b", figure.alt + repr(figure) + str(figure.numbers()))
+    with pytest.raises(RuntimeError, match=r"hidden until you have guessed; then call run\(\)"):
+        _ = figure.gradients
+    figure.guess(got=8, **{"w.grad": 12})
+    assert figure.run() == "1 of 2 right.\nw.grad is 18: the parts of the steps add up, 4 + 8 + 6."
+    assert figure.png != hidden
+    assert figure.alt.endswith("It gets 8, and leaves it as it is. w.grad is 4 + 8 + 6 = 18.")
+
+
+def test_another_hook_asks_anew():
+    figure = GradientParts("twice")
+    figure.guess(first=4, second=12)
+    figure.run()
+    with pytest.raises(ValueError, match="the pass has been run, so the guesses stay; move the hook"):
+        figure.guess(first=1)
+    figure.place = "y"
+    assert (figure.ran, figure.guesses) == (False, {})
+    figure.run()
+    figure.effect = "double"
+    assert not figure.ran
+    figure.start_over()
+    assert (figure.place, figure.effect, figure.guesses, figure.ran) == ("", "look", {}, False)
+
+
+def test_a_busy_kernel_gets_the_move_the_guess_and_the_run_in_one_message():
+    figure = GradientParts("twice")
+    guesses = {"first": "8", "second": "40"}
+    figure.set_state({"place": "y", "effect": "double", "guesses": guesses, "ran": True, "_request": 4})
+    assert (figure._told(), figure.guesses, figure.problem) == ("2 of 2 right.", guesses, "")
+
+
+@pytest.mark.parametrize(
+    ("trait", "value", "text"),
+    [
+        ("place", "h9", "place='h9': choose from '', 'w', 'step 1'"),
+        ("effect", "halve", "effect='halve': choose from 'look', 'double'"),
+        ("guesses", {"x": "1"}, "nobody asks for 'x'; what is asked: got, w.grad"),
+    ],
+)
+def test_what_is_not_there_is_refused(trait, value, text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        setattr(GradientParts(), trait, value)
+    with pytest.raises(ValueError, match="graph='rnn': choose from steps, twice"):
+        GradientParts("rnn")
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("lay_out", [place_steps, place_twice])
+def test_everything_stands_in_the_drawing(lay_out, narrow):
+    layout = lay_out(narrow=narrow)
+    width, height = layout["size"]
+    for x, y, w, h, *_ in layout["boxes"].values():
+        assert 0 < x - w / 2 < x + w / 2 < width
+        assert 0 < y - h / 2 < y + h / 2 < height
+    for slot in layout["slots"].values():
+        for x, y in [slot["at"], *slot["also"]]:
+            assert layout["radius"] < x < width - layout["radius"]
+            assert layout["radius"] < y < height - layout["radius"]
+    runs = GradientParts("steps" if lay_out is place_steps else "twice")._runs
+    flights = [flight for wave in layout["waves"] for flight in wave]
+    known = {*layout["known"], *(name for flight in flights for name in flight["knows"])}
+    assert {*layout["labels"]} <= known
+    assert {name for name, box in layout["boxes"].items() if box[6]} <= known
+    for run in runs.values():
+        assert {flight["value"] for flight in flights} <= {*run["values"]}
