@@ -55,8 +55,8 @@ def test_the_bug_is_in_the_chapter_and_still_a_bug(name: str) -> None:
 def two_layers() -> nn.Sequential:
     """2 · 3 = 6."""
     net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
-    nn.init.constant_(net[0].weight, 2.0)
-    nn.init.constant_(net[1].weight, 3.0)
+    nn.init.constant_(net.get_parameter("0.weight"), 2.0)
+    nn.init.constant_(net.get_parameter("1.weight"), 3.0)
     return net
 
 
@@ -79,7 +79,9 @@ def test_a_hook_that_changes_a_checkpoint_must_stay_until_backward_is_over(too_e
     if too_early:
         handle.remove()
     output.sum().backward()
-    assert net[1].weight.grad.item() == gradient
+    grad = net.get_parameter("1.weight").grad
+    assert grad is not None
+    assert grad.item() == gradient
 
 
 def test_vmap_runs_once_and_autocast_rounds() -> None:
@@ -93,6 +95,6 @@ def test_vmap_runs_once_and_autocast_rounds() -> None:
 
 def test_a_hook_sees_scaled_gradients() -> None:
     net, scaler, seen = two_layers(), torch.amp.GradScaler("cpu", init_scale=1024.0), list[Tensor]()
-    net[1].register_full_backward_pre_hook(lambda module, grad_output: seen.append(grad_output[0]))
+    net[1].register_full_backward_pre_hook(lambda module, grad_output: seen.extend(grad_output))
     scaler.scale(net(torch.ones(1, 1)).sum()).backward()
     assert [grad.item() / scaler.get_scale() for grad in seen] == [1]

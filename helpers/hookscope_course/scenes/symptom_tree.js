@@ -54,6 +54,12 @@ function draw(model, el) {
       const { left, top, width, height } = element.getBoundingClientRect();
       return { left: left - base.left, top: top - base.top, right: left - base.left + width, bottom: top - base.top + height, x: left - base.left + width / 2, y: top - base.top + height / 2 };
     };
+    const [last, end] = [asks.lastElementChild, cure.querySelector(".st-end")];
+    if (end) { // beside the last question, where there are columns
+      end.style.marginTop = "0";
+      const beside = at(end).left >= at(last).right;
+      end.style.marginTop = `${beside ? Math.max(0, at(last).top - at(end).top) : 0}px`;
+    }
     const pressed = [...columns.querySelectorAll('.st-step[aria-pressed="true"]')];
     const targets = [...asks.querySelectorAll(".st-ask"), ...cure.querySelectorAll(".st-end")];
     const paths = pressed.slice(0, targets.length).map((from, place) => {

@@ -77,9 +77,9 @@ class SymptomTree(HookWidget):
             {
                 "what you see": symptom,
                 "ask": _steps(way),
-                "what it was": cure.cause,
+                "it was": cure.cause,
                 "cure": cure.cure,
-                "code": cure.code,
+                "write": cure.code,
             }
             for symptom, way, cure in paths()
         ]

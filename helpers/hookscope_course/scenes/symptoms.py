@@ -42,7 +42,7 @@ class Ask:
 
 _NOT_CALLED = Ask(
     "How does forward use the layer?",
-    "inspect.getsource(type(model).forward)",
+    "inspect.getsource(model.forward)",
     (
         (
             "layer.forward(x)",
