@@ -62,8 +62,8 @@ def legacy_then_full() -> None:
 
 def post_accumulate_returns() -> None:
     weight = nn.Parameter(torch.ones(1))
-    weight.register_post_accumulate_grad_hook(lambda w: w.grad)  # type: ignore[arg-type, return-value]
-    weight.sum().backward()
+    weight.register_post_accumulate_grad_hook(lambda w: w.grad)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(weight.sum())
 
 
 def in_place_behind_full() -> None:
