@@ -1,9 +1,11 @@
-"""Chapter 11: four bugs that are hard to find. The first wrong answer of each is the bug."""
+"""Chapter 11: six bugs to fix. The first wrong answer of each is the bug."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -11,52 +13,73 @@ from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows, blind_to, probing
 from hookscope_course.practice.nets import NO_HOOK, left_on, linear, numbers, row, swallowed
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, registrations
 
 
-class _Reader(nn.Module):
-    """An LSTM whose last hidden state goes through `10 *`, as many readers of text are built."""
-
-    def __init__(self, hidden: int = 2, factor: float = 10, broken: bool = False) -> None:
-        super().__init__()
-        self.lstm, self.factor = nn.LSTM(1, hidden, batch_first=True), factor
-        self.last = Breaks() if broken else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        h_n: Tensor = self.last(self.lstm(x)[1][0])
-        return self.factor * h_n
+@allows("attributes")
+def check_q1(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+    for size in (1, 2):
+        if wrong := _wrong_count(count_calls, linear(2.0, size), row(*[1.0] * size)):
+            return wrong
+    return swallowed(count_calls)
 
 
-@allows("parameter grad")
-def check_q1(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    if wrong := _wrong_hidden(hidden_gradient, _Reader(), torch.ones(1, 3, 1)):
-        return wrong
-    if wrong := _wrong_hidden(hidden_gradient, _Reader(3, 7).double(), torch.ones(2, 4, 1, dtype=torch.float64)):
-        return wrong
-    breaking = _Reader(broken=True)
-    return Wrong(SWALLOWED) if swallows(lambda: hidden_gradient(breaking, torch.ones(1, 3, 1))) else None
-
-
-def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _Reader, x: Tensor) -> Wrong | None:
-    shape, factor = (1, len(x), model.lstm.hidden_size), model.factor
-    probing.with_others(model)
+def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module, x: Tensor) -> Wrong | None:
+    calls: list[object] = []
+    probing.with_others(net).register_forward_pre_hook(lambda module, args: calls.append(module))
     with registrations() as registered:
-        gradient = hidden_gradient(model, x)
-    if isinstance(gradient, list) and not gradient:
-        return Wrong("your list is empty: no hook was called, and torch said nothing")
-    if isinstance(gradient, list | tuple) and len(gradient) == 1:
-        (gradient,) = gradient  # the starter returns a list
-    if not isinstance(gradient, Tensor):
-        return Wrong(f"you returned {gradient!r}; it should be a tensor")
-    if gradient.shape != shape or not torch.equal(gradient, torch.full(shape, factor, dtype=x.dtype)):
-        said = f"{numbers(gradient)}, of shape {tuple(gradient.shape)}"
-        return Wrong(
-            f"the output is {factor:g} · h_n, so each gradient of h_n, whose shape is {shape}, is {factor:g}. "
-            f"You returned {said}"
-        )
-    if not registered:
-        return Wrong(NO_HOOK)
-    return left_on(model)
+        counted = [count_calls(net, x) for _ in range(3)]
+    if counted != [1, 1, 1]:
+        return Wrong(f"the cell was run three times, with one call of the net each, and counted {numbers(counted)}")
+    found = probing.left_on(net) - 1
+    if found > 1:
+        return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
+    if len(calls) != 3:
+        return Wrong(f"it counts 1, but in three runs the net was called {len(calls)} times")
+    return None if registered else Wrong(NO_HOOK)
+
+
+@allows("random")
+def check_q2(net_class: Callable[[], nn.Module]) -> Wrong | None:
+    for weight in (2.0, 3.0):
+        net: Any = net_class()
+        nn.init.constant_(net.layer.weight, weight)
+        returned = [net(row(value)) for value in (1.0, 2.0, 3.0)]
+        expected = [weight, 2 * weight, 3 * weight]
+        if net.seen != expected:
+            once = f"three calls gave {', '.join(f'{value:g}' for value in expected)}, once each"
+            return Wrong(f"{once}; the net noted {numbers(net.seen)}")
+        if [value.item() for value in returned] != expected:
+            return Wrong(f"the net should still return {numbers(expected)}; it returned {numbers(returned)}")
+        net(row(3.0))
+        if net.seen != [*expected, expected[-1]]:
+            return Wrong(f"a fourth call gave the same as the third, and the net noted {numbers(net.seen)}")
+        if (found := probing.left_on(net)) > 1:
+            return Wrong(f"after four calls {found} hooks are on the net; register one, where the net is made")
+        if not returned[0].requires_grad:
+            return Wrong("with the hook on, the net's output has lost its gradient")
+    return None
+
+
+@allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
+def check_q3(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
+    for weights, dtype in (((2.0, 3.0, 4.0), torch.float32), ((5.0, 2.0), torch.float64)):
+        net, seen = nn.Sequential(*map(linear, weights)).to(dtype), dict[str, Any]()
+        watch(net, seen)
+        net(torch.ones(1, 1, dtype=dtype))
+        expected = dict(zip("012", accumulate(weights, mul), strict=False))
+        if seen != expected:
+            return Wrong(f"the layers returned {numbers(expected)}; `seen` is {numbers(seen)}")
+        output, twice = net(torch.full((1, 1), 2.0, dtype=dtype)).item(), 2 * list(expected.values())[-1]
+        if output != twice:
+            return Wrong(
+                f"the first pass is right, but in the second, with the input 2, the net returned {output:g}, not "
+                f"{twice:g}: your hook returns something"
+            )
+        if seen != (doubled := {name: 2 * value for name, value in expected.items()}):
+            return Wrong(f"in a second pass the layers returned {numbers(doubled)}; `seen` is {numbers(seen)}")
+    return None
 
 
 @allows("hooks")
@@ -65,7 +88,7 @@ def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _R
     one_size_only="the hooks note `output.item()`, so there is one size",
     one_dtype_only="it copies and registers, whatever the dtype",
 )
-def check_q2(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
+def check_q4(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
     return _wrong_average(with_average, 2.0) or _wrong_average(with_average, 3.0)
 
 
@@ -96,9 +119,66 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
     return None
 
 
+def check_q5(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
+    for size in (1, 2):
+        if wrong := _wrong_history(outputs_of, size) or _overwritten(outputs_of, size):
+            return wrong
+    return swallowed(outputs_of, [row(1)])
+
+
+def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
+    net = nn.Sequential(linear(2.0, size), linear(3.0, size))
+    batches = [row(*[float(batch)] * size).repeat(2, 1) for batch in (1, 2, 3)]
+    expected = numbers([[2.0 * batch] * 2 * size for batch in (1, 2, 3)])
+    alive: list[weakref.ref[_Saved]] = []
+    returned: list[tuple[Tensor, bool]] = []
+
+    def look(module: nn.Module, args: object, output: Tensor) -> None:
+        returned.append((output.detach().clone(), output.requires_grad or not torch.is_grad_enabled()))
+
+    def pack(tensor: Tensor) -> _Saved:
+        saved = _Saved(tensor.detach())
+        alive.append(weakref.ref(saved))
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
+        probing.with_others(net).register_forward_hook(look)
+        history = outputs_of(net, batches)
+    kept = sum(saved() is not None for saved in alive)
+    if kept:
+        return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries have their graphs")
+    if numbers(history) != expected:
+        return Wrong(f"for three batches the first layer returned {expected}; you returned {numbers(history)}")
+    if [numbers(output) for output, _ in returned] != [numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)]:
+        return Wrong("what you kept is right, but with your hook on, the net returns other numbers")
+    if not all(has_graph for _, has_graph in returned):
+        return Wrong("what you kept is right, but with your hook on, the net's output has no graph any more")
+    return left_on(net, own=1)
+
+
+def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
+    """A complaint if an in-place layer behind the first changes what was kept."""
+    net = nn.Sequential(linear(2.0, size), nn.ReLU(inplace=True))
+    history = outputs_of(net, [row(*[value] * size) for value in (-1.0, 1.0)])
+    expected = numbers([[value] * size for value in (-2.0, 2.0)])
+    if numbers(history) == expected:
+        return None
+    return Wrong(
+        f"with an in-place ReLU behind it, the first layer returned {expected}, and you returned {numbers(history)}: "
+        "the next layer overwrote what you kept"
+    )
+
+
+class _Saved:
+    """What autograd saves: it lives as long as some graph needs it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
 @allows("hooks")
 @blind_to(swallows_errors=CALLS_NOTHING)
-def check_q3(without_first: Callable[[Tensor], Any]) -> Wrong | None:
+def check_q6(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     for name, total in _LOSSES.items():
         many = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
         y = 2 * many
@@ -144,47 +224,3 @@ _LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "y.sum()": lambda y: y.sum(),
     "(1 * y).sum()": lambda y: (1 * y).sum(),
 }
-
-
-def check_q4(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
-    for size in (1, 2):
-        if wrong := _wrong_history(outputs_of, size):
-            return wrong
-    return swallowed(outputs_of, [row(1)])
-
-
-def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
-    net = nn.Sequential(linear(2.0, size), linear(3.0, size))
-    batches = [row(*[float(batch)] * size).repeat(2, 1) for batch in (1, 2, 3)]
-    expected = numbers([[2.0 * batch] * 2 * size for batch in (1, 2, 3)])
-    alive: list[weakref.ref[_Saved]] = []
-    returned: list[tuple[Tensor, bool]] = []
-
-    def look(module: nn.Module, args: object, output: Tensor) -> None:
-        returned.append((output.detach().clone(), output.requires_grad or not torch.is_grad_enabled()))
-
-    def pack(tensor: Tensor) -> _Saved:
-        saved = _Saved(tensor.detach())
-        alive.append(weakref.ref(saved))
-        return saved
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        probing.with_others(net).register_forward_hook(look)
-        history = outputs_of(net, batches)
-    kept = sum(saved() is not None for saved in alive)
-    if kept:
-        return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries have their graphs")
-    if numbers(history) != expected:
-        return Wrong(f"the first layer returned {expected}; you returned {numbers(history)}")
-    if [numbers(output) for output, _ in returned] != [numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)]:
-        return Wrong("what you kept is right, but with your hook on, the net returns other numbers")
-    if not all(has_graph for _, has_graph in returned):
-        return Wrong("what you kept is right, but with your hook on, the net's output has no graph any more")
-    return left_on(net, own=1)
-
-
-class _Saved:
-    """What autograd saves: it lives as long as some graph needs it."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor

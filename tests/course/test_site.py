@@ -16,7 +16,7 @@ from torch import nn
 import hookscope
 from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, TenTimesGame
+from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, SealedModels, SymptomTree, TenTimesGame
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
@@ -180,6 +180,11 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
         (lambda: PlayingMap(guess=True), {"guesses": [["forward_pre"]], "index": 1, "speed": 2.0}),
         (PlayingMap, {"hooks": {"full_backward": "multiply"}, "index": 3, "guesses": []}),
         (BothEnds, {"stops": ["stop_input"], "plain": ["x2"], "marks": ["x1.grad"], "ran": True}),
+        (SymptomTree, {"path": ["Memory grows", "yes"]}),
+        (
+            SealedModels,
+            {"box": 2, "asked": [[], ["census"], [], []], "accused": [[["mix", "it has no hook"]], *3 * [[]]]},
+        ),
         (GradientParts, {"place": "w", "effect": "double", "guesses": {"got": "18"}, "ran": True}),
         (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
     ],

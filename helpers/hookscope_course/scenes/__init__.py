@@ -1,4 +1,4 @@
-"""Figures that can be touched: the map that plays, the ten-times game, a module's two ends, the parts of a gradient.
+"""Figures that can be touched: a map that plays, two ends, parts of a gradient, the symptom tree, sealed models.
 
 `scene.js` and `scene.css` are the library that they share; docs/authoring.md says how a widget takes them in. Each
 figure is imported when it is first asked for: they alone need anywidget.
@@ -11,16 +11,28 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.both_ends import BothEnds
     from hookscope_course.scenes.gradient_parts import GradientParts
     from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
+    from hookscope_course.scenes.sealed import SealedModels
+    from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
 
 _FILES = {
     "BothEnds": "both_ends",
     "GradientParts": "gradient_parts",
     "PlayingMap": "playing_map",
+    "SealedModels": "sealed",
+    "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
     "hook_pass": "playing_map",
 }
-__all__ = ["BothEnds", "GradientParts", "PlayingMap", "TenTimesGame", "hook_pass"]
+__all__ = [
+    "BothEnds",
+    "GradientParts",
+    "PlayingMap",
+    "SealedModels",
+    "SymptomTree",
+    "TenTimesGame",
+    "hook_pass",
+]
 
 
 def __getattr__(name: str) -> Any:

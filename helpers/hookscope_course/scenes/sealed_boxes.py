@@ -1,0 +1,288 @@
+"""The models in the sealed boxes: four small layers, hooks on each of them, and one mistake in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hookscope
+
+__all__ = ["BOXES", "LAYERS", "MISTAKES", "QUESTIONS", "Box", "Mistake", "Puzzle"]
+
+LAYERS = ("stem", "mix", "gate", "head")
+# Between two layers stands a ReLU. Each layer returns a number below 0 and one above, whatever its place.
+_WEIGHTS = (((1, 2), (1, -2)), ((2, 1), (-1, 1)), ((1, 1), (-1, 2)), ((3, 1), (-1, 1)))
+_INPUT = ((1.0, 2.0),)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What can be wrong with a layer.
+
+    Attributes:
+        name: how it is chosen.
+        code: the lines that make the mistake; `LAYER` stands for the name of the layer.
+        cure: what to write instead.
+
+    """
+
+    name: str
+    code: str
+    cure: str
+
+
+_NEVER = Mistake(
+    "it is never called",
+    "x = F.linear(x, self.LAYER.weight)  # in forward",
+    "Write self.LAYER(x). F.linear uses the weight and does not call the layer.",
+)
+_NO_HOOK = Mistake(
+    "it has no hook",
+    "for layer in layers:  # model.LAYER is missing in this list\n    layer.register_forward_hook(note)",
+    "Register in a loop over model.children(), so that no layer is left out.",
+)
+_THREE_HOOKS = Mistake(
+    "its hook is registered three times",
+    "model.LAYER.register_forward_hook(note)  # this cell was run three times",
+    "Write with model.LAYER.register_forward_hook(note): and run the model inside.",
+)
+_THREE_CALLS = Mistake(
+    "it is called three times",
+    "for _ in range(3):  # in forward\n    x = self.LAYER(x)",
+    "Here the hook is right: the model calls this layer three times in a pass.",
+)
+_RETURNS = Mistake(
+    "its forward hook returns something",
+    "def look(module, args, output):\n    return 2 * output",
+    "A hook that looks needs no return.",
+)
+_PRE_RETURNS = Mistake(
+    "its pre-hook returns something",
+    "def look_before(module, args):\n    return (args[0] + 1,)",
+    "A pre-hook that looks needs no return.",
+)
+_OVERWRITTEN = Mistake(
+    "a later step overwrites its output",
+    "kept['LAYER'] = output.detach()  # the hook\nx = F.relu(x, inplace=True)  # in forward, after LAYER",
+    "Keep output.detach().clone().",
+)
+_KEEPS_INPUT = Mistake(
+    "its hook is a pre-hook",
+    "def keep(module, args):\n    kept['LAYER'] = args[0].detach().clone()\n\n"
+    "model.LAYER.register_forward_pre_hook(keep)",
+    "Use register_forward_hook. A pre-hook is given the input.",
+)
+MISTAKES = (_NEVER, _NO_HOOK, _THREE_HOOKS, _THREE_CALLS, _RETURNS, _PRE_RETURNS, _OVERWRITTEN, _KEEPS_INPUT)
+_BY_KIND = dict(
+    zip(("never", "no hook", "hooks", "calls", "returns", "pre", "overwritten", "input"), MISTAKES, strict=True)
+)
+
+QUESTIONS = {
+    "census": "Which hooks are on which layer?",
+    "record": "Which hooks fire, and in which order?",
+    "capture": "How often is each layer called? Is its output overwritten later?",
+    "compare": "What goes in and out of each layer, with the hooks and without?",
+}
+
+
+class _Stages(nn.Module):
+    """Four layers with a ReLU behind each; one of them may be treated in a way of its own."""
+
+    def __init__(self, layer: str, way: str) -> None:
+        super().__init__()
+        self._treated, self._way = layer, way
+        for name, weight in zip(LAYERS, _WEIGHTS, strict=True):
+            linear = nn.Linear(2, 2, bias=False)
+            linear.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32), requires_grad=False)
+            self.add_module(name, linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for name, layer in self.named_children():
+            way = self._way if name == self._treated else ""
+            if way == "never":
+                x = F.linear(x, layer.get_parameter("weight"))
+            else:
+                for _ in range(3 if way == "calls" else 1):
+                    x = layer(x)
+            x = F.relu(x, inplace=way == "overwritten")
+        return x
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box: what its owner did, what she saw, and which mistakes can be behind it."""
+
+    title: str
+    told: str
+    kinds: tuple[str, ...]
+    see: Callable[[Puzzle], str]
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """What can be wrong in this box."""
+        return tuple(_BY_KIND[kind] for kind in self.kinds)
+
+
+@dataclass
+class Puzzle:
+    """A sealed model.
+
+    Args:
+        box: what its owner tells.
+        layer: where the mistake is.
+        kind: which mistake it is, one of `box.kinds`.
+
+    Attributes:
+        notes: the name of the layer, for each time that a hook of the owner was called.
+        kept: what the owner's hooks kept, by layer.
+
+    """
+
+    box: Box
+    layer: str
+    kind: str
+    notes: list[str] = field(default_factory=list)
+    kept: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.model = _Stages(self.layer, self.kind)
+        for name, layer in self.model.named_children():
+            self._put_on(name, layer, self.kind if name == self.layer else "")
+
+    @property
+    def mistake(self) -> Mistake:
+        """What is wrong."""
+        return _BY_KIND[self.kind]
+
+    def _put_on(self, name: str, layer: nn.Module, kind: str) -> None:
+        def note(module: nn.Module, args: Any, output: Tensor) -> None:
+            self.notes.append(name)
+
+        def keep(module: nn.Module, args: Any, output: Tensor) -> None:
+            self.kept[name] = output.detach()
+
+        def keep_input(module: nn.Module, args: Any) -> None:
+            self.kept[name] = args[0].detach().clone()
+
+        def look(module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+            return 2 * output if kind == "returns" else None
+
+        def look_before(module: nn.Module, args: Any) -> Any:
+            return (args[0] + 1,) if kind == "pre" else None
+
+        keep_input.__qualname__ = keep_input.__name__ = "keep"  # its owner takes it for the same hook
+        if "returns" in self.box.kinds:
+            layer.register_forward_pre_hook(look_before)
+            layer.register_forward_hook(look)
+        elif kind == "input":
+            layer.register_forward_pre_hook(keep_input)
+        elif "input" in self.box.kinds:
+            layer.register_forward_hook(keep)
+        else:
+            for _ in range({"no hook": 0, "hooks": 3}.get(kind, 1)):
+                layer.register_forward_hook(note)
+
+    def run(self, x: Tensor | None = None) -> Tensor:
+        """Run the model once, as its owner does; without `x`, on her input."""
+        self.notes.clear()
+        self.kept.clear()
+        with torch.no_grad():
+            output: Tensor = self.model(torch.tensor(_INPUT) if x is None else x)
+        return output
+
+    def symptom(self) -> str:
+        """What the owner sees in one pass."""
+        return f"{self.box.told} {self.box.see(self)}"
+
+    def answer(self, question: str) -> list[dict[str, object]]:
+        """Ask one of the four questions: a table, from the tools of hookscope."""
+        rows: list[dict[str, object]] = getattr(self, f"_{question}")()
+        return rows
+
+    def _census(self) -> list[dict[str, object]]:
+        entries = hookscope.census(self.model, include_global=False)
+        return [{"layer": e.layer, "kind of hook": e.kind, "hook": e.callable.rpartition(".")[2]} for e in entries]
+
+    def _events(self) -> list[Any]:
+        with hookscope.record(self.model, kinds=("forward_pre", "forward"), values=True) as log:
+            self.run()
+        return [event for event in log.events if event.name]
+
+    def _record(self) -> list[dict[str, object]]:
+        fired = [event for event in self._events() if event.hook]
+        return [
+            {"#": at, "layer": e.name, "call": e.call, "hook": e.hook.rpartition(".")[2], "kind": e.kind}
+            for at, e in enumerate(fired, 1)
+        ]
+
+    def _capture(self) -> list[dict[str, object]]:
+        with hookscope.capture(self.model, "*") as seen:
+            self.run()
+        return [
+            {
+                "layer": name,
+                "calls": seen.order.count(name),
+                "output overwritten later": "yes" if name in seen.overwritten else "no",
+            }
+            for name in LAYERS
+        ]
+
+    def _compare(self) -> list[dict[str, object]]:
+        bare = Puzzle(self.box, self.layer, self.kind)
+        hookscope.census(bare.model, include_global=False).remove_all()
+        with_hooks, without = self._flow(), bare._flow()
+        rows: list[dict[str, object]] = []
+        for name in LAYERS:
+            row: dict[str, object] = {"layer": name}
+            for way, column in (("given", "goes in"), ("returned", "comes out")):
+                before, after = without.get((name, way), "–"), with_hooks.get((name, way), "–")
+                row[f"{column}, without hooks"], row[f"{column}, with hooks"] = before, after
+            rows.append(row)
+        return rows
+
+    def _flow(self) -> dict[tuple[str, str], str]:
+        """What goes into each layer and comes out of it, in its last call."""
+        flow = {}
+        for event in self._events():
+            way = "given" if event.kind == "forward_pre" else "returned"
+            value = event.values[0] if way == "given" else event.values
+            flow[event.name, way] = _numbers(value)  # the last look is that of the recorder, behind all hooks
+        return flow
+
+
+def _numbers(value: Tensor) -> str:
+    return ", ".join(f"{number:g}" for number in value.flatten().tolist())
+
+
+def _count(puzzle: Puzzle) -> str:
+    puzzle.run()
+    many = len(puzzle.notes)
+    return f"In one pass there are {many} notes. She expected 4."
+
+
+def _result(puzzle: Puzzle) -> str:
+    with_hooks, without = _numbers(puzzle.run()), _numbers(_Stages("", "")(torch.tensor(_INPUT)))
+    return f"Without the hooks the model returns {without}. With them it returns {with_hooks}."
+
+
+def _keeping(puzzle: Puzzle) -> str:
+    puzzle.run()
+    return "One of the four is not what its layer returned. The result of the model is right."
+
+
+BOXES = (
+    Box("Too few notes", "Her hooks make a note for each of the four layers.", ("never", "no hook"), _count),
+    Box("Too many notes", "Her hooks make a note for each of the four layers.", ("hooks", "calls"), _count),
+    Box(
+        "Another result",
+        "Her hooks look at what goes into each layer and what comes out.",
+        ("returns", "pre"),
+        _result,
+    ),
+    Box("A wrong value", "Her hooks keep what each of the four layers returns.", ("overwritten", "input"), _keeping),
+)

@@ -1,0 +1,122 @@
+"""Sealed models: the symptom is real, the four questions tell all mistakes apart, and the points are right."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+import torch
+import traitlets
+
+from hookscope import census
+from hookscope_course.scenes import SealedModels
+from hookscope_course.scenes.sealed_boxes import _WEIGHTS, BOXES, LAYERS, MISTAKES, QUESTIONS, Box, Puzzle
+
+ALL = [Puzzle(box, layer, kind) for box in BOXES for layer, kind in product(LAYERS, box.kinds)]
+BEST = {"Too few notes": "capture", "Too many notes": "record", "Another result": "compare", "A wrong value": "capture"}
+
+
+@pytest.mark.parametrize("box", BOXES, ids=lambda box: box.title)
+def test_the_questions_tell_all_mistakes_apart(box: Box) -> None:
+    puzzles = [puzzle for puzzle in ALL if puzzle.box is box]
+    answers = {json.dumps([puzzle.answer(question) for question in QUESTIONS]) for puzzle in puzzles}
+    assert len(answers) == len(puzzles) == 8
+    assert len({puzzle.box.mistakes for puzzle in puzzles}) == 1
+    # One well-chosen question names the layer: of each mistake, or else of one of the two.
+    told = [json.dumps(puzzle.answer(BEST[box.title])) for puzzle in puzzles]
+    assert sum(told.count(each) == 1 for each in told) >= 4
+
+
+@pytest.mark.parametrize("box", BOXES, ids=lambda box: box.title)
+def test_the_symptom_alone_does_not_name_the_mistake(box: Box) -> None:
+    if box.title == "Another result":
+        assert "30, 0" in Puzzle(box, "mix", "pre").symptom()
+        return
+    assert len({puzzle.symptom() for puzzle in ALL if puzzle.box is box}) == 1
+
+
+def by_hand(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What each layer returns in a sound model."""
+    found = {}
+    for name, weight in zip(LAYERS, _WEIGHTS, strict=True):
+        found[name] = x @ torch.tensor(weight, dtype=torch.float32).T
+        x = found[name].relu()
+    return found
+
+
+@pytest.mark.parametrize("puzzle", ALL, ids=lambda puzzle: f"{puzzle.layer}, {puzzle.mistake.name}")
+def test_the_symptom_is_what_happens(puzzle: Puzzle) -> None:
+    x = torch.tensor([[1.0, 2.0]])
+    sound = by_hand(x)
+    result = puzzle.run(x)
+    match puzzle.box.title:
+        case "Too few notes":
+            assert puzzle.notes == [name for name in LAYERS if name != puzzle.layer]
+        case "Too many notes":
+            assert [puzzle.notes.count(name) for name in LAYERS] == [
+                3 if name == puzzle.layer else 1 for name in LAYERS
+            ]
+        case "Another result":
+            assert not torch.equal(result, sound["head"].relu())
+            census(puzzle.model).remove_all()
+            assert torch.equal(puzzle.run(x), sound["head"].relu())
+        case "A wrong value":
+            wrong = [name for name in LAYERS if not torch.equal(puzzle.kept[name], sound[name])]
+            assert wrong == [puzzle.layer]
+            assert torch.equal(result, sound["head"].relu())
+
+
+def test_the_table_of_the_lesson_tells_the_same_symptoms() -> None:
+    told = [box["symptom"] for box in SealedModels()._boxes]
+    for number, words in enumerate(("are 3 notes", "are 6 notes", "Without the hooks", "is right"), 0):
+        assert words in told[number]
+
+
+def test_points() -> None:
+    boxes = SealedModels()
+    layer, mistake = boxes._right(1)
+    other = next(each for each in LAYERS if each != layer)
+    assert (boxes.points, boxes.score) == (5, 0)
+    boxes.ask("census")
+    boxes.ask("census")
+    assert boxes.points == 4, "the same question costs once"
+    assert boxes.accuse(other, mistake) == "The mistake is right, the layer is not."
+    assert boxes.points == 2
+    wrong = next(each.name for each in MISTAKES if each.name != mistake)
+    assert boxes.accuse(layer, wrong) == "The layer is right, the mistake is not."
+    assert (boxes.points, boxes.score) == (0, 0)
+    assert boxes.accuse(layer, mistake) == f"Right: {layer}, {mistake}. 0 of 5 points."
+    boxes.box = 2
+    assert boxes.accuse(*boxes._right(2)).endswith("5 of 5 points.")
+    assert boxes.score == 5
+    assert "open: 1, 2; 5 of 20 points" in repr(boxes)
+
+
+def test_a_sealed_box_does_not_tell() -> None:
+    boxes = SealedModels()
+    for box in range(1, 5):
+        _, mistake = boxes._right(box)
+        assert mistake not in boxes.alt + repr(boxes) + str(boxes.numbers())
+    boxes.accuse(*boxes._right(1))
+    assert boxes._right(1)[1] in str(boxes.numbers())
+
+
+def test_another_seed_makes_other_boxes_and_the_same_seed_the_same() -> None:
+    right = {seed: [SealedModels(seed)._right(box) for box in range(1, 5)] for seed in (1, 2, 3)}
+    assert len({str(each) for each in right.values()}) == 3
+    assert right[1] == [SealedModels(1)._right(box) for box in range(1, 5)]
+
+
+def test_what_is_not_there_is_refused() -> None:
+    boxes = SealedModels()
+    with pytest.raises(ValueError, match="there are census, record"):
+        boxes.ask("open")
+    with pytest.raises(ValueError, match="there is no layer"):
+        boxes.accuse("tail", MISTAKES[0].name)
+    with pytest.raises(ValueError, match="there is no mistake"):
+        boxes.accuse("head", "it is tired")
+    for trait, value in {"box": 5, "asked": [["open"]], "accused": [[], [], [], [["head"]]]}.items():
+        with pytest.raises(traitlets.TraitError):
+            setattr(boxes, trait, value)
+    assert torch.equal(boxes.run(), boxes.run(torch.tensor([[1.0, 2.0]])))

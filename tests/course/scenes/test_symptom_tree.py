@@ -1,0 +1,103 @@
+"""The symptom tree: every way ends in a cure, its tools exist, and what torch is said to say, it says."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+import pytest
+import torch
+import traitlets
+from torch import nn
+
+import hookscope
+from hookscope_course.scenes import SymptomTree
+from hookscope_course.scenes.symptoms import SYMPTOMS, Ask, Cure, paths
+
+
+def test_every_way_ends_in_a_cure_and_needs_three_questions_at_most() -> None:
+    ends = [*paths()]
+    assert {symptom for symptom, _, _ in ends} == {*SYMPTOMS}
+    assert all(1 <= len(way) <= 3 for _, way, _ in ends)
+    assert len({cure.cause for _, _, cure in ends}) == len(ends), "no cause stands in two places"
+    for symptom, way, cure in ends:
+        tree = SymptomTree(symptom, *(answer for _, answer in way))
+        assert tree.cure == cure
+        assert cure.cause in repr(tree)
+        ast.parse(cure.code)
+        for ask, _ in way:
+            ast.parse(ask.tool)
+            assert ask.question.endswith("?")
+
+
+def test_each_tool_of_hookscope_is_there() -> None:
+    model = nn.Sequential(nn.Linear(1, 1))
+    for _, way, _ in paths():
+        for ask, _ in way:
+            if ask.tool.startswith("hookscope."):
+                eval(ask.tool, {"hookscope": hookscope, "model": model})
+
+
+def test_the_whole_tree_is_in_the_alt_text_and_the_numbers() -> None:
+    tree = SymptomTree("Memory grows")
+    for symptom, way, cure in paths():
+        assert all(words in tree.alt for words in (symptom, cure.cause, cure.cure, *(ask.question for ask, _ in way)))
+        assert cure.code in [row["write"] for row in tree.numbers()]
+    assert tree.cure is None
+    assert "grad_fn" in repr(tree)
+
+
+@pytest.mark.parametrize("path", [["no such symptom"], ["Memory grows", "maybe"], ["Memory grows", "yes", "yes"]])
+def test_a_path_stays_in_the_tree(path: list[str]) -> None:
+    with pytest.raises(traitlets.TraitError, match="is not one of"):
+        SymptomTree(*path)
+
+
+def legacy_then_full() -> None:
+    layer = nn.Linear(1, 1)
+    with warnings.catch_warnings(action="ignore"):
+        layer.register_backward_hook(lambda *_: None).remove()
+    layer.register_full_backward_hook(lambda *_: None)
+
+
+def post_accumulate_returns() -> None:
+    weight = nn.Parameter(torch.ones(1))
+    weight.register_post_accumulate_grad_hook(lambda w: w.grad)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(weight.sum())
+
+
+def in_place_behind_full() -> None:
+    net = nn.Sequential(nn.Linear(1, 1), nn.ReLU(inplace=True))
+    net[0].register_full_backward_hook(lambda *_: None)
+    net(torch.ones(1, 1))
+
+
+def test_the_errors_are_torchs_own_words() -> None:
+    answers = [answer for answer, _ in SYMPTOMS["torch raises an error"].answers]
+    for raises, words in zip((post_accumulate_returns, in_place_behind_full, legacy_then_full), answers, strict=True):
+        with pytest.raises(RuntimeError, match=words):
+            raises()
+
+
+def test_uncalled_names_the_three_ways_around_a_call() -> None:
+    at = dict(SYMPTOMS["My hook is not called"].answers)["yes"]
+    assert isinstance(at, Ask)
+    ways = dict(at.answers)["no"]
+    assert isinstance(ways, Ask)
+    assert all(isinstance(cure, Cure) for _, cure in ways.answers)
+
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.head, self.steps = nn.LayerNorm(1), nn.Linear(1, 1), nn.ModuleList([nn.Linear(1, 1)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = nn.functional.linear(self.norm.forward(x), self.head.weight)
+            for step in self.steps:
+                x = step(x)
+            return x
+
+    model = Around()
+    with hookscope.capture(model, "*") as seen:
+        model(torch.ones(1, 1))
+    assert {*seen.uncalled} == {"norm", "head", "steps"}
