@@ -11,7 +11,8 @@ from PIL import Image
 
 from lessons.build import reading
 from tests.shared import ROOT
-from tools import examples, readme_image
+from lessons.site import readme_image
+from tools import examples
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")

@@ -154,7 +154,8 @@ def _draw(alt: str) -> bytes:
             elif reached[*key, answer][0] == at:
                 there = middle(reached[*key, answer])
                 line((x + 12.5, here), (x + 16.6, there))
-                words(x + 14.1, there - 0.55, answer, 23, fontsize=7.2, color=answered)
+                above = 0.55 if len(answer) < 5 else 1.1  # a long one reaches over the question behind it
+                words(x + 14.1, there - above, answer, 23, fontsize=7.2, color=answered)
         if reached[symptom,][0] == at:
             here = middle(reached[symptom,])
             words(1, here, symptom, 16, fontsize=9, weight="bold", color=ink)

@@ -1,11 +1,12 @@
 """Draw docs/picker.png, the animated image at the top of the README, from the real LayerPicker in a real browser.
 
-python -m tools.readme_image
+python -m lessons.site.readme_image
 """
 
 from __future__ import annotations
 
 import io
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -15,9 +16,8 @@ from playwright.sync_api import Locator, Page, sync_playwright
 from hookscope import samples
 from hookscope.widgets import LayerPicker
 from lessons.site import live
-from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TARGET = ROOT / "docs" / "picker.png"
 MOST = 1_500_000
 """Bytes; a page that is read on a phone loads it."""
@@ -44,7 +44,9 @@ def main() -> None:
             '<script src="_static/site.js"></script>',
             encoding="utf-8",
         )
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_page(viewport={"width": 884, "height": 640}, device_scale_factor=1.5)
         page.goto(page_of.as_uri())
         picker = page.locator(".hookscope")
