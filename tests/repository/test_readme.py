@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from lessons.build import reading
-from tests.shared import ROOT
 from lessons.site import readme_image
+from tests.shared import ROOT
 from tools import examples
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

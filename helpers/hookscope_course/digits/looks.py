@@ -248,7 +248,7 @@ class WhereItLooks(HookWidget):
         high, wide = shown.shape
         alpha = (0.75 * values.abs() / self._reach).numpy()
         image.imshow(values.numpy(), cmap="coolwarm", alpha=alpha, extent=(-0.5, wide - 0.5, high - 0.5, -0.5), **ends)
-        scale = ScalarMappable(Normalize(**ends), "coolwarm")
+        scale = ScalarMappable(Normalize(-self._reach, self._reach), "coolwarm")
         figure.colorbar(scale, ax=image, location="bottom", shrink=0.6, label="added to the logit")
         image.set(xticks=[], yticks=[])
         image.set_title(f"for and against {self._name(self.target)}")
