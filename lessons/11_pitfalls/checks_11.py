@@ -157,7 +157,7 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
 
 
 def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
-    """A complaint if an in-place layer behind the first changes what was kept."""
+    """Return a `Wrong` if the next layer works in place and overwrites what the hook kept."""
     net = nn.Sequential(linear(2.0, size), nn.ReLU(inplace=True))
     history = outputs_of(net, [row(*[value] * size) for value in (-1.0, 1.0)])
     expected = numbers([[value] * size for value in (-2.0, 2.0)])

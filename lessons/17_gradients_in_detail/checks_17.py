@@ -23,7 +23,7 @@ from hookscope_course.practice.probing import (
     with_others,
 )
 
-_OTHER_GRADS = "a `.grad` of the model is another than before; `torch.autograd.grad` leaves each as it was"
+_OTHER_GRADS = "your code changed a `.grad` of the model; `torch.autograd.grad` changes none of them"
 _LEFT = "a layer raised an error, and {} still on the model; use `with` or `finally`"
 
 

@@ -12,9 +12,8 @@ KEPT = ("kernelspec", "language_info")  # of a notebook's metadata
 def learners(notebook: dict[str, Any]) -> dict[str, Any]:
     """Make the learner's edition of a built notebook, as JSON; the notebook itself stays as it is.
 
-    The tags that the builder gave the cells say what they are. Gone are all outputs, the solutions, labels with nothing
-    to say, and the note that names the other edition. An error in an exercise does not stop the cells below it when all
-    cells are run.
+    It leaves out the outputs, the solutions, the bare labels Run and See, and the note that names the other edition.
+    The tags of the cells tell them apart. In Run All, an error in an exercise does not stop the cells below it.
 
     Example:
         >>> cell = {"cell_type": "code", "metadata": {"tags": ["solution"]}, "source": "42", "outputs": []}

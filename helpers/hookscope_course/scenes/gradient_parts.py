@@ -1,4 +1,4 @@
-"""The parts of a gradient on the edges of a graph, and a hook that can be put on an edge, and what it gets there."""
+"""A graph with the parts of a gradient on its edges, and a hook that you put on one of its tensors or steps."""
 
 from __future__ import annotations
 

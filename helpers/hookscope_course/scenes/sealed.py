@@ -130,7 +130,7 @@ class SealedModels(HookWidget):
 
     @property
     def points(self) -> int:
-        """What the box on the table is still worth, or what it has brought."""
+        """The points that are left in the box on the table, or that it gave."""
         return self._worth(self.box)
 
     @property

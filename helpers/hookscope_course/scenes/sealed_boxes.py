@@ -91,7 +91,7 @@ QUESTIONS = {
 
 
 class _Stages(nn.Module):
-    """Four layers with a ReLU behind each; one of them may be treated in a way of its own."""
+    """Four Linear layers, each followed by a ReLU; a box can change how one of them is called."""
 
     def __init__(self, layer: str, way: str) -> None:
         super().__init__()
