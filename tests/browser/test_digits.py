@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.shared.lab import SIZE, Lab
+from tests.shared.lab import SIZE, Lab, places
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
@@ -65,9 +65,7 @@ def sits(lab: Lab, widget: Locator, name: str) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 720})
     expect(lab.page.locator(".jp-FileBrowser")).to_be_visible()
     lab.settled(widget)
-    box, pane = widget.bounding_box(), lab.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
-    assert box is not None
-    assert pane is not None
+    box, pane = places(widget, lab.page.locator(".jp-WindowedPanel-outer").first)
     assert box["height"] < pane["height"]
     lab.screenshot(f"{name}-720", widget)
     lab.command("application:toggle-left-area")
@@ -190,8 +188,7 @@ def test_the_square_that_fools(lab: Lab) -> None:
 
     # By mouse: a square of 7 × 7 under the pointer.
     pad.scroll_into_view_if_needed()
-    box = pad.bounding_box()
-    assert box is not None
+    [box] = places(pad)
     page.mouse.move(box["x"] + box["width"] * 13.5 / 28, box["y"] + box["height"] * 13.5 / 28)
     page.mouse.down()
     page.mouse.up()
@@ -261,8 +258,7 @@ def test_the_sliding_filter(lab: Lab) -> None:
 
     # By mouse: the center of the filter is under the pointer.
     digit.scroll_into_view_if_needed()
-    box = digit.bounding_box()
-    assert box is not None
+    [box] = places(digit)
     page.mouse.move(box["x"] + box["width"] * 5.5 / 28, box["y"] + box["height"] * 6.5 / 28)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 20.5 / 28, box["y"] + box["height"] * 6.5 / 28, steps=4)
@@ -407,18 +403,16 @@ def test_digits_by_layer(lab: Lab) -> None:
     trained.click()
     widget.locator(".dl-anchor", has_text="1").click()
     lab.told("print(figure.digit, figure.picked)", "1 -1")
-    box = scatter.bounding_box()
     place = lab.kernel("import base64, numpy as np; n = int((test.labels == 1).nonzero()[3]); places = np.frombuffer("
                        "base64.b64decode(figure._data['places']['trained'][figure.depth]), '<i2'); "
                        "print(*places[2 * n:2 * n + 2] / 10)")  # fmt: skip
     x, y = map(float, place.split())
-    assert box is not None
+    [box] = places(scatter)
     page.mouse.click(box["x"] + box["width"] * (126 + x) / 252, box["y"] + box["height"] * (126 + y) / 252)
     expect(widget.locator(".dl-ring")).to_be_visible()
     chosen = int(lab.kernel("print(figure.picked)"))
     assert chosen >= 0
-    chart = widget.locator(".dl-chart").bounding_box()
-    assert chart is not None
+    [chart] = places(widget.locator(".dl-chart"))
     page.mouse.click(chart["x"] + chart["width"] * 50 / 450, chart["y"] + chart["height"] * 40 / 236)
     lab.told("print(figure.depth, figure.network)", "0 trained")
 

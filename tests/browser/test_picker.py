@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import SIZE, Lab
+from tests.shared.lab import SIZE, Lab, places
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
@@ -49,10 +49,8 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     expect(page.get_by_role("heading", name="Channel 2")).to_be_visible()
     expect(page.get_by_role("img", name="channel 2: ")).to_have_count(2)
     lab.told("print(picker.channel)", "2")
-    seven, image = (page.locator(css).bounding_box() for css in (".hs-channel[data-index='7']", GRID))
+    seven, image = places(page.locator(".hs-channel[data-index='7']"), page.locator(GRID))
     left, top, wide, _ = json.loads(lab.kernel("import json; print(json.dumps(picker.boxes[7]))"))
-    assert seven is not None
-    assert image is not None
     factor = image["width"] / json.loads(lab.kernel("print(json.dumps(picker.size[0]))"))
     placed = [seven["x"] - image["x"], seven["y"] - image["y"], seven["width"]]
     assert placed == pytest.approx([left * factor, top * factor, wide * factor], abs=1.5)
@@ -194,15 +192,11 @@ def test_on_a_small_page_the_picker_is_seen_almost_whole(lab: Lab) -> None:
     expect(page.locator(".jp-FileBrowser")).to_be_visible()
     stage = page.locator(".hs-stage")
     lab.settled(stage)
-    layers, maps = page.get_by_role("listbox", name="Layers").bounding_box(), page.locator(GRID).bounding_box()
-    assert layers is not None
-    assert maps is not None
+    layers, maps = places(page.get_by_role("listbox", name="Layers"), page.locator(GRID))
     assert maps["y"] + maps["height"] - layers["y"] < 680  # from the list to the last map without scrolling
     lab.kernel("picker.channel = -1")
     lab.settled(stage)
-    whole = stage.bounding_box()
-    assert whole is not None
-    assert whole["height"] < 900
+    assert places(stage)[0]["height"] < 900
     lab.screenshot("picker-small", stage)
     lab.kernel("picker.layer = 'block1.conv'")
     lab.settled(stage)

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.shared.lab import Lab
+from tests.shared.lab import Lab, places
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
@@ -53,8 +53,7 @@ def at_rest(stage: Locator) -> None:
 
 
 def drag(lab: Lab, what: Locator, to: tuple[float, float], *, drop: bool = True) -> None:
-    box = what.locator(".sc-body").bounding_box()
-    assert box is not None
+    [box] = places(what.locator(".sc-body"))
     lab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     lab.page.mouse.down()
     lab.page.mouse.move(*to, steps=8)
@@ -64,8 +63,7 @@ def drag(lab: Lab, what: Locator, to: tuple[float, float], *, drop: bool = True)
 
 def place(stage: Locator, words: str) -> tuple[float, float]:
     """Where the place is that has these words beside it."""
-    box = stage.locator(".sc-slot", has_text=re.compile(f"^{words}$")).locator("circle").bounding_box()
-    assert box is not None
+    [box] = places(stage.locator(".sc-slot", has_text=re.compile(f"^{words}$")).locator("circle"))
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
@@ -78,9 +76,7 @@ def values(stage: Locator) -> dict[str, str]:
 
 
 def height(stage: Locator) -> float:
-    box = stage.bounding_box()
-    assert box is not None
-    return box["height"]
+    return places(stage)[0]["height"]
 
 
 def test_step_scrub_and_keys(opened: Lab) -> None:
@@ -163,8 +159,7 @@ def test_hooks_are_dragged_by_mouse(opened: Lab) -> None:
     lab.told("print(list(play.hooks))", "['forward_pre', 'tensor_y', 'full_backward']")
     drag(lab, peg(stage, "tray"), place(stage, "post-accumulate-grad hook"))
     lab.told("print(list(play.hooks))", "['forward_pre', 'tensor_y', 'post_accumulate_grad', 'full_backward']")
-    tray = stage.locator(".sc-tray").bounding_box()
-    assert tray is not None
+    [tray] = places(stage.locator(".sc-tray"))
     drag(lab, peg(stage, "forward_pre"), (tray["x"] + 100, tray["y"] + 20))
     lab.told("print(list(play.hooks))", "['tensor_y', 'post_accumulate_grad', 'full_backward']")
     expect(peg(stage, "forward_pre")).to_have_count(0)
@@ -175,8 +170,7 @@ def test_hooks_are_dragged_by_a_finger(opened: Lab) -> None:
     lab, stage = opened, the_map(opened)
     lab.kernel("play.hooks = {'forward': 'multiply'}; play.index = 0")
     expect(stage.locator(".sc-peg")).to_have_count(2)
-    box = peg(stage, "forward").locator(".sc-body").bounding_box()
-    assert box is not None
+    [box] = places(peg(stage, "forward").locator(".sc-body"))
     (x, y), (to_x, to_y) = (box["x"] + 14, box["y"] + 14), place(stage, "tensor hookon weight")
     browser = lab.page.context.new_cdp_session(lab.page)
 
@@ -411,8 +405,7 @@ def test_both_ends_by_mouse(opened: Lab) -> None:
     lab.look(stage, "both-ends")
 
     # A gate is dragged down, and the gradients are hidden again.
-    box = stage.locator(gate("stop_output")).locator(".be-bar").bounding_box()
-    assert box is not None
+    [box] = places(stage.locator(gate("stop_output")).locator(".be-bar"))
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     lab.page.mouse.move(x, y)
     lab.page.mouse.down()
@@ -466,12 +459,10 @@ def test_both_ends_on_each_page(opened: Lab) -> None:
         stage.evaluate("stage => stage.scrollIntoView({ block: 'start' })")
         lab.settled(stage)
         assert touching(stage) == [], name
-        box = stage.locator(".sc-figure").bounding_box()
-        assert box is not None
+        [box] = places(stage.locator(".sc-figure"))
         assert box["width"] <= width
         if width > 1000:
-            pane = lab.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
-            assert pane is not None
+            [pane] = places(lab.page.locator(".jp-WindowedPanel-outer").first)
             assert box["height"] <= pane["height"]
         lab.screenshot(name)
     lab.command("application:toggle-left-area")
@@ -502,8 +493,7 @@ def test_parts_by_mouse(opened: Lab) -> None:
     expect(stage.locator(".pt-why")).to_contain_text("1 of 1 right.")
 
     peg_ = stage.locator("[data-peg='main']")
-    slot = stage.locator("[data-place='h2'] circle").bounding_box()
-    assert slot is not None
+    [slot] = places(stage.locator("[data-place='h2'] circle"))
     drag(lab, peg_, (slot["x"] + slot["width"] / 2, slot["y"] + slot["height"] / 2))
     lab.told("print(parts.place, parts.effect, parts.ran)", "h2 look False")
     stage.get_by_label("The hook", exact=True).select_option("double")
@@ -566,8 +556,7 @@ def test_parts_on_each_page(opened: Lab) -> None:
             stage.evaluate("stage => stage.scrollIntoView({ block: 'start' })")
             lab.settled(stage)
             assert touching(stage) == [], (name, width)
-            box = stage.locator(".sc-figure").bounding_box()
-            assert box is not None
+            [box] = places(stage.locator(".sc-figure"))
             assert box["width"] <= width
             lab.screenshot(f"{file}-{width}")
             if width < 1000:
@@ -592,13 +581,11 @@ def test_looks(opened: Lab) -> None:
         stage.evaluate("stage => stage.scrollIntoView({ block: 'start' })")
         lab.settled(stage)
         assert touching(stage) == [], name
-        box = stage.locator(".sc-figure").bounding_box()
-        assert box is not None
+        [box] = places(stage.locator(".sc-figure"))
         assert box["width"] <= width
         if width > 1000:
             expect(lab.page.locator(".jp-FileBrowser")).to_be_visible()
-            pane = lab.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
-            assert pane is not None
+            [pane] = places(lab.page.locator(".jp-WindowedPanel-outer").first)
             assert box["height"] <= pane["height"]
         lab.screenshot(name)
     lab.command("application:toggle-left-area")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import Lab
+from tests.shared.lab import Lab, places
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
@@ -56,9 +56,7 @@ def test_token_picker(lab: Lab) -> None:
     lab.told("print(picker.token, picker.layer)", "0 1.2")
     pad.click(position={"x": 2, "y": 2})  # beside the cells
     lab.told("print(picker.token, picker.layer, picker.head)", "0 1.2 0")
-    cell, part = stage.locator(".tk-map .tk-cell").bounding_box(), pad.bounding_box()
-    assert cell is not None
-    assert part is not None
+    cell, part = places(stage.locator(".tk-map .tk-cell"), pad)
     assert cell["x"] - part["x"] == pytest.approx(left * scale, abs=2)
     assert cell["y"] - part["y"] == pytest.approx((top + height * 2 / 3) * scale, abs=2)
 

@@ -31,6 +31,17 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 """The metadata of a notebook that says which kernel it wants, or JupyterLab asks."""
+_PLACES = """async (parts) => {
+  const frame = () => new Promise(requestAnimationFrame);
+  const measure = () => parts.map((part) => part.getBoundingClientRect().toJSON());
+  for (let before = measure(); ; ) {
+    await frame();
+    await frame();
+    const now = measure();
+    if (JSON.stringify(now) === JSON.stringify(before)) return now;
+    before = now;
+  }
+}"""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
 # What JupyterLab itself says on the console: at every start, and when a kernel goes before it has answered what
 # JupyterLab asked it of its own accord (about itself, its debugger). Anything else is ours.
@@ -40,6 +51,15 @@ LAB_NOISE = (
     "Canceled future for kernel_info_request",
     "Could not restore the debugger state: Canceled future",
 )
+
+
+def places(*parts: Locator) -> list[dict[str, float]]:
+    """Return where parts of the page are: x, y, width and height, all read in one frame once nothing moves.
+
+    Between two calls of Locator.bounding_box() JupyterLab may scroll, and then their places do not belong together.
+    """
+    found: list[dict[str, float]] = parts[0].page.evaluate(_PLACES, [part.element_handle() for part in parts])
+    return found
 
 
 class Lab:
