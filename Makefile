@@ -1,7 +1,7 @@
 # hookscope: every command sets itself up first (.venv), then acts.
 PYTHON ?= python3
 PY := .venv/bin/python
-# Where the learner's copy is, or shall be.
+# The folder of the learner's copy.
 COURSE ?= course
 HOOKSCOPE := $(PY) -m hookscope_course
 # Where HOME cannot be written, Jupyter, uv and matplotlib keep their files here.
@@ -38,7 +38,7 @@ help:
 	@echo "  make wheel                     build the package in dist/"
 	@echo "  make release VERSION=0.2.0     check everything, build the wheel and tag the commit"
 
-# Each does nothing, in a quarter of a second, if there is nothing to do.
+# If everything is set up, these return in a quarter of a second.
 .venv:
 	@$(PYTHON) set_up.py
 
@@ -74,11 +74,11 @@ nbgrader: dev
 grade: dev
 	@$(PY) -m hookscope_course.classroom.grading grade "$(DEST)" $(if $(UNCONFINED),--unconfined)
 
-# Three processes, for the one with the browser mostly waits. loadfile: the cells of a notebook share a kernel. In their
+# Three processes, because the one with the browser mostly waits. loadfile: the cells of a notebook share a kernel. In their
 # order: the browser tests, which take longest, would come last otherwise, and the others would wait.
 PYTEST := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# Settings go along as in `make hub MEMORY=2G`: hub/settings.py has them all, hub/README.md the class room around it.
+# Settings go along as in `make hub MEMORY=2G`: hub/settings.py has them all, hub/README.md the classroom around it.
 PROXY := build/proxy/node_modules/.bin/configurable-http-proxy
 hub: .venv-hub $(PROXY)
 	@$(PY) -m hub
@@ -100,7 +100,7 @@ $(PROXY): hub/proxy/package-lock.json
 test: dev
 	$(PYTEST)
 
-# The tests of the hub need its proxy; without npm they are skipped, and say so.
+# The hub's tests need its proxy. Without npm they are skipped with a message.
 test-all: dev
 	-@! command -v npm > /dev/null || $(MAKE) --no-print-directory hub-proxy
 	$(PYTEST) -m "slow or not slow"
@@ -138,7 +138,7 @@ wheel: dev
 release: dev
 	$(PY) -m tools.release $(VERSION)
 
-# In environments that are thrown away. Python 3.12 and 3.13 must be on PATH, or uv may fetch them.
+# Uses temporary environments. Python 3.12 and 3.13 must be on PATH, or uv may fetch them.
 matrix: dev
 	$(PY) -m tools.matrix $(TORCH) $(if $(AGAINST),--against $(AGAINST))
 
@@ -169,6 +169,6 @@ lock: dev
 	for each in requirements requirements-hub requirements-dev requirements-weights; do \
 	  $(COMPILE) --no-deps --generate-hashes $$each.lock.new | $(UNHASH) > $$each.lock && rm $$each.lock.new; done
 
-# Some of these are folders, too.
+# Some of these names are also folders.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history since lint
 .PHONY: check frontends matrix site architecture lock wheel release

@@ -13,26 +13,26 @@ from hub.running import run, stop
 from hub.settings import HubError, Settings
 
 STOPPED = """
-The hub has stopped. What learners run goes on, and nothing is lost: `make hub` finds it again.
-To end that, too: make hub-stop"""
+The hub has stopped. Learners' servers keep running and no work is lost: `make hub` connects to them again.
+To stop the servers too: make hub-stop"""
 
 
 def main(words: list[str] | None = None) -> int:
     """Do what is asked for, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m hub", description="A class room on this machine.")
+    parser = argparse.ArgumentParser(prog="python -m hub", description="Run a classroom on this machine.")
     commands = parser.add_subparsers(dest="command")
-    add = commands.add_parser("add", help="make accounts; a slip with a passphrase is printed for each, once")
+    add = commands.add_parser("add", help="create accounts; each passphrase is printed once")
     add.add_argument("name", nargs="+")
-    passphrase = commands.add_parser("passphrase", help="make new passphrases; the old ones are void")
+    passphrase = commands.add_parser("passphrase", help="replace passphrases; the old ones stop working")
     passphrase.add_argument("name", nargs="+")
-    remove = commands.add_parser("remove", help="remove an account; the home is kept unless you say otherwise")
+    remove = commands.add_parser("remove", help="remove an account; you are asked whether to delete its home")
     remove.add_argument("name")
-    remove.add_argument("--now", action="store_true", help="also if they are at work")
-    commands.add_parser("list", help="name the learners")
-    collects = commands.add_parser("collect", help="gather everybody's notebook of a chapter, for make grade")
-    collects.add_argument("chapter", help="its number, as in 02")
-    collects.add_argument("--to", type=Path, required=True, help="the folder that make nbgrader wrote")
-    commands.add_parser("stop", help="end the hub, and what learners run")
+    remove.add_argument("--now", action="store_true", help="even if the learner has running processes")
+    commands.add_parser("list", help="list the learners")
+    collects = commands.add_parser("collect", help="collect everyone's notebook of a chapter for `make grade`")
+    collects.add_argument("chapter", help="its number, for example 02")
+    collects.add_argument("--to", type=Path, required=True, help="the folder that `make nbgrader` wrote")
+    commands.add_parser("stop", help="stop the hub and everything that learners run")
     options = parser.parse_args(words)
     try:
         settings = Settings.of(os.environ)
@@ -44,9 +44,9 @@ def main(words: list[str] | None = None) -> int:
             print("\n".join(People(settings).names()) or "There are no learners yet: python -m hub add anna ben …")
             return 0
         if os.getuid() != 0:
-            raise HubError(f"This takes root: sudo {sys.executable} -m hub {options.command}")
+            raise HubError(f"You must be root: sudo {sys.executable} -m hub {options.command}")
         if options.command == "stop":
-            print("\n".join(stop(settings)) or "Nothing of this hub runs.")
+            print("\n".join(stop(settings)) or "No part of this hub is running.")
         elif options.command == "collect":
             print("\n".join(collect(settings, options.chapter, options.to.absolute())) or "There are no learners yet.")
         elif options.command == "remove":
@@ -73,14 +73,14 @@ def _slips(people: People, command: str, names: list[str], address: str) -> int:
 
 def _remove(people: People, name: str, now: bool) -> None:
     home = people.find(name).pw_dir
-    question = f"Delete {home}, too, with all that {name} has written? Type {name} to delete it: "
+    question = f"Also delete {home} and everything that {name} wrote? Type {name} to confirm: "
     try:
         delete = input(question).strip() == name
     except EOFError:
         delete = False
         print()
     people.remove(name, delete, now)
-    print(f"{name} is no learner any more." + ("" if delete else f" The home is kept in {home}, for root alone."))
+    print(f"{name} was removed." + ("" if delete else f" Only root can open {home}, which was kept."))
 
 
 def _address(settings: Settings) -> str:

@@ -52,7 +52,7 @@ def collect(settings: Settings, chapter: str, course: Path) -> Iterator[str]:
         raise HubError(f"{course} has no assignment {names[0]}; `make nbgrader CHAPTERS={chapter} DEST=…` writes one.")
     owner = course.stat()
     if owner.st_mode & 0o077:
-        yield f"Others may enter {course}, and read this class's work and grades: chmod 700 {course}"
+        yield f"Other users can read this class's work and grades in {course}. To prevent this: chmod 700 {course}"
     for learner in People(settings).names():
         user = pwd.getpwnam(learner)
         path = f"{user.pw_dir}/course/{names[0]}.ipynb"

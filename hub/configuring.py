@@ -141,14 +141,14 @@ def configure(c: Any, settings: Settings) -> None:
     hub.load_roles = [{"name": "accounts", "scopes": ["admin:users", "delete:servers"], "services": ["accounts"]}]
     if settings.teacher:
         if settings.teacher not in settings.learners:
-            raise HubError(f"TEACHER={settings.teacher} has no account here: python -m hub add {settings.teacher}")
+            raise HubError(f"TEACHER={settings.teacher} has no account yet: python -m hub add {settings.teacher}")
         scopes = [*_SEES, *(["access:servers"] if settings.teacher_enters else [])]
         hub.load_roles.append({"name": "teacher", "scopes": scopes, "users": [settings.teacher]})
         hub.template_paths = [str(CONFIG.with_name("templates"))]
         hub.template_vars = {"teacher_enters": settings.teacher_enters}
     if settings.guesses:
         if not settings.teacher:
-            raise HubError("GUESSES=on counts guesses for a teacher: say who that is, as in TEACHER=maria.")
+            raise HubError("GUESSES=on counts guesses for a teacher. Say who that is, for example TEACHER=maria.")
         command = [*ends_with_hub, python, "-m", "hub.guesses", str(settings.guesses_socket), at(settings.hub_socket)]
         guesses.add_to(c, spawner, teacher=settings.teacher, socket=settings.guesses_socket, command=command)
 

@@ -58,7 +58,7 @@ def page(
 {tables}
 <form method="post"><input type="hidden" name="_xsrf" value="{html.escape(xsrf)}">
 <button>New lesson: forget all guesses</button></form>
-<p>The page is drawn again every 5 seconds. Only those who said yes are counted, each once; there are no names.</p>
+<p>This page reloads every 5 seconds. It counts only learners who agreed, each once, and shows no names.</p>
 </body></html>
 """
 

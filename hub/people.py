@@ -52,7 +52,7 @@ class People:
         home = self.homes / name
         kept = home.exists()
         if kept and home.lstat().st_uid != 0:
-            raise HubError(f"{home} is there already, and belongs to somebody; move it away.")
+            raise HubError(f"{home} already exists and belongs to another user. Move it away first.")
         words = ["--user-group", "--groups", self.group, "--home-dir", str(home), "--shell", _NO_SHELL]
         self.homes.mkdir(parents=True, exist_ok=True)
         if lowest := self._never_given():
@@ -101,14 +101,14 @@ class People:
         running = list(processes_of(user.pw_uid))
         if running and not now:
             raise HubError(
-                f"{name} is at work ({len(running)} processes). `python -m hub remove --now {name}` ends them."
+                f"{name} has {len(running)} running processes. `python -m hub remove --now {name}` ends them."
             )
         _run("usermod", "--lock", "--expiredate", "1", name)  # no new sign-in during the removal
         forget(self.settings, name)
         if left := end_all(user.pw_uid):
             raise HubError(
-                f"{name} can no longer sign in, but these processes go on, whatever was tried: "
-                f"{', '.join(map(str, left))}. Restart the machine, and remove {name} again."
+                f"{name} can no longer sign in, but these processes could not be ended: "
+                f"{', '.join(map(str, left))}. Restart the machine, then remove {name} again."
             )
         home = Path(user.pw_dir)
         # Close the home first: the learner may have opened it to others.
@@ -117,7 +117,7 @@ class People:
             if not with_home:
                 _give(home, 0, 0)
             elif said := erase(home):
-                raise HubError(f"{name} can no longer sign in, but {home} is not deleted: {said}")
+                raise HubError(f"{name} can no longer sign in, but {home} could not be deleted: {said}")
         erase(self.settings.run / name)
         Share(f"{self.settings.run.name}/{name}").remove()
         self._note_given(user.pw_uid)
@@ -137,7 +137,7 @@ class People:
 
         """
         if name not in self.names():
-            raise HubError(f"There is no learner {name!r}; `python -m hub list` names them.")
+            raise HubError(f"There is no learner {name!r}. `python -m hub list` lists them all.")
         return pwd.getpwnam(name)
 
     def _never_given(self) -> int:
@@ -156,16 +156,16 @@ class People:
     def _check_new(self, name: str) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,30}", name):
             raise HubError(
-                f"{name!r} cannot be a name: small letters a to z, digits, - and _, a letter first, at most 31."
+                f"{name!r} is not a valid name. Use up to 31 of a to z, digits, - and _, and begin with a letter."
             )
         if name in self.names():
-            raise HubError(f"{name} is a learner already; `python -m hub passphrase {name}` makes a new passphrase.")
+            raise HubError(f"{name} is already a learner. `python -m hub passphrase {name}` makes a new passphrase.")
         with suppress(KeyError):
             pwd.getpwnam(name)
-            raise HubError(f"{name} is a user of this machine, and no learner; take another name, as in {name}2.")
+            raise HubError(f"{name} is already a user of this machine. Choose another name, for example {name}2.")
         with suppress(KeyError):
             grp.getgrnam(name)
-            raise HubError(f"{name} is a group of this machine; take another name, as in {name}2.")
+            raise HubError(f"{name} is already a group of this machine. Choose another name, for example {name}2.")
 
 
 def slip(name: str, passphrase: str, address: str) -> str:
@@ -193,10 +193,10 @@ def forget(settings: Settings, name: str) -> None:
                 said = answer.read().decode(errors="replace")
         except OSError as error:
             raise HubError(
-                f"The hub runs, and does not answer ({error}). `make hub-stop` ends it; then again."
+                f"The hub is running but does not answer ({error}). Stop it with `make hub-stop`, then try again."
             ) from None
         if answer.status not in (204, 404):
-            raise HubError(f"The hub did not let {name} go ({answer.status}: {said[:300]}). Try again in a minute.")
+            raise HubError(f"The hub could not delete {name} ({answer.status}: {said[:300]}). Try again in a minute.")
     elif settings.database.exists():
         from jupyterhub import orm
 
@@ -221,7 +221,7 @@ def _run(*words: str, given: str = "", **more: str) -> None:
         )
     except FileNotFoundError:
         raise HubError(
-            f"This machine has no `{words[0]}`; on Debian and Ubuntu, `apt install passwd` brings it."
+            f"This machine has no `{words[0]}`. On Debian and Ubuntu, install it with `apt install passwd`."
         ) from None
     if done.returncode:
-        raise HubError(f"{words[0]} refused: {done.stderr.strip() or done.returncode}")
+        raise HubError(f"{words[0]} failed: {done.stderr.strip() or done.returncode}")

@@ -40,17 +40,17 @@ def run(settings: Settings) -> None:
     """
     check(settings)
     if process := alive(settings.pid):
-        raise HubError(f"A hub with its state in {settings.state} runs already (process {process}).")
+        raise HubError(f"A hub that uses {settings.state} is already running (process {process}).")
     if whose := taken(settings.host, settings.port):
         raise HubError(
-            f"PORT={settings.port}: {whose} listens there. End that, or choose another port, as in PORT="
-            f"{settings.port + 10 if settings.port < 65000 else 8010}."
+            f"PORT={settings.port}: {whose} is already listening there. Stop it, or choose another port, for example "
+            f"PORT={settings.port + 10 if settings.port < 65000 else 8010}."
         )
     prepare(settings)
     if settings.port >= (first := int(_UNPRIVILEGED.read_text())):
         print(
-            f"Note: while the hub is not running, any user of this machine may listen at port {settings.port} and show "
-            f"a sign-in page of their own. Only root can listen at a port below {first}, such as 80, or 443 with TLS.",
+            f"Note: while the hub is not running, any user of this machine can listen on port {settings.port} and show "
+            f"a fake sign-in page. Only root can listen on ports below {first}, such as 80, or 443 with TLS.",
             file=sys.stderr,
         )
     # What the hub, its proxy and its services make is for root alone; what a learner's server makes, for the learner.
@@ -88,11 +88,11 @@ def check(settings: Settings) -> None:
 
     """
     if os.getuid() != 0:
-        raise HubError("A hub starts servers of several users, and that takes root: sudo make hub")
+        raise HubError("The hub starts servers for several users, so it must run as root: sudo make hub")
     if not PROXY.exists():
-        raise HubError("configurable-http-proxy is missing; `make hub` brings it, with npm.")
+        raise HubError("configurable-http-proxy is missing. `make hub` installs it with npm.")
     if not settings.learners:
-        raise HubError("Nobody could sign in yet: python -m hub add anna ben … makes accounts.")
+        raise HubError("Nobody can sign in yet. Create accounts first: python -m hub add anna ben …")
     check_interpreter()
 
 
@@ -115,10 +115,10 @@ def check_interpreter(python: str = sys.executable) -> None:
     except PermissionError as error:
         said = str(error)
     closed = [str(part) for part in _on_the_way(Path(python)) if not part.stat().st_mode & 0o001]
-    where = f"others may not enter {closed[0]}" if closed else said
+    where = f"other users cannot open {closed[0]}" if closed else said
     raise HubError(
-        f"Learners cannot run {python}: {where}. Put this checkout into a folder that all can enter, as in /opt, and "
-        "set it up with the system's own Python: sudo make hub PYTHON=/usr/bin/python3"
+        f"Learners cannot run {python}: {where}. Put this checkout into a folder that everyone can open, such as "
+        "/opt, and set it up with the system's own Python: sudo make hub PYTHON=/usr/bin/python3"
     )
 
 
@@ -150,7 +150,7 @@ def stop(settings: Settings) -> Iterator[str]:
     for what, process in (("hub", alive(settings.pid)), ("proxy", alive(settings.proxy_pid))):
         if process:
             _end(process)
-            yield f"the {what} has ended (process {process})"
+            yield f"stopped the {what} (process {process})"
     ended, left = 0, []
     for folder in settings.run.glob("*/"):
         if folder.name in settings.learners:
@@ -159,9 +159,9 @@ def stop(settings: Settings) -> Iterator[str]:
             left += end_all(user)
         Share(f"{settings.run.name}/{folder.name}").remove()
     if ended:
-        yield f"what {ended} {'learner' if ended == 1 else 'learners'} ran has ended"
+        yield f"ended the processes of {ended} {'learner' if ended == 1 else 'learners'}"
     if left:
-        yield f"these processes go on, whatever was tried: {', '.join(map(str, left))}; `ps -o user,args -p` names them"
+        yield f"these processes could not be ended: {', '.join(map(str, left))}; `ps -o user,args -p` shows them"
     for name in (settings.run.name, "."):  # the second stays as long as another hub is here
         Share(name).remove()
     erase(settings.run)

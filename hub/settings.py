@@ -107,14 +107,14 @@ class Settings:
     def check_encryption(self, without: bool) -> None:
         """Refuse to send passphrases through a network that can read them, unless that was said explicitly."""
         if bool(self.tls_key) != bool(self.tls_cert):
-            raise HubError("TLS_KEY and TLS_CERT belong together: the private key, and the certificate.")
+            raise HubError("Set both TLS_KEY (the private key) and TLS_CERT (the certificate), or neither.")
         for name, file in (("TLS_KEY", self.tls_key), ("TLS_CERT", self.tls_cert)):
             if file and not Path(file).is_file():
                 raise HubError(f"{name}: there is no file {file}.")
         if not self.tls_key and not ipaddress.ip_address(self.host).is_loopback and not without:
             raise HubError(
-                f"At {self.host} everybody in the network could read the passphrases. Give TLS_KEY= and TLS_CERT= "
-                "(hub/README.md says how to get them). If something else encrypts, a proxy or a tunnel, say "
+                f"At {self.host}, anyone on the network could read the passphrases. Set TLS_KEY= and TLS_CERT= "
+                "(hub/README.md explains how to get them). If a proxy or a tunnel already encrypts the traffic, set "
                 "WITHOUT_TLS=yes."
             )
 
@@ -149,7 +149,7 @@ def _address(text: str) -> str:
     try:
         return str(ipaddress.ip_address("127.0.0.1" if text == "localhost" else text))
     except ValueError:
-        raise HubError(f"HOST={text} is no address; give one of this machine's, as in HOST=192.168.1.20.") from None
+        raise HubError(f"HOST={text} is not an address. Use one of this machine's, for example 192.168.1.20.") from None
 
 
 def _number(given: Mapping[str, str], name: str, usual: float, least: float, most: float) -> float:
@@ -157,17 +157,17 @@ def _number(given: Mapping[str, str], name: str, usual: float, least: float, mos
     try:
         number = float(text)
     except ValueError:
-        raise HubError(f"{name}={text} is no number.") from None
+        raise HubError(f"{name}={text} is not a number.") from None
     if not least <= number <= most:
-        raise HubError(f"{name}={text} is not between {least} and {most}.")
+        raise HubError(f"{name}={text} must be between {least} and {most}.")
     return number
 
 
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
     if not found:
-        raise HubError(f"MEMORY={text} is no amount of memory; write it as in MEMORY=1G or MEMORY=768M.")
+        raise HubError(f"MEMORY={text} is not an amount of memory. Write it like MEMORY=1G or MEMORY=768M.")
     amount = int(float(found[1]) * _UNITS[found[2].upper()])
     if amount < 256 << 20:
-        raise HubError(f"MEMORY={text} is too little: JupyterLab and one kernel need 256M.")
+        raise HubError(f"MEMORY={text} is too little. JupyterLab and one kernel need 256M.")
     return amount

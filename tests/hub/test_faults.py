@@ -45,7 +45,7 @@ def test_a_port_that_is_taken_is_said_in_a_line(hub: RunningHub, tmp_path: Path)
     port = hub.settings.port
     assert done.returncode
     proxy = hub.settings.proxy_pid.read_text()
-    assert done.stderr.startswith(f"PORT={port}: node (process {proxy} of user root) listens there."), done.stderr
+    assert done.stderr.startswith(f"PORT={port}: node (process {proxy} of user root) is already listening"), done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -182,17 +182,17 @@ def test_a_clean_stop_leaves_learners_work_and_the_other_command_ends_all_of_it(
         proxy = alive(hub.settings.proxy_pid)
         hub.process.send_signal(signal.SIGINT)
         assert hub.process.wait(60) == 0
-        assert "What learners run goes on" in hub.said.read_text()
+        assert "Learners' servers keep running" in hub.said.read_text()
         until(lambda: not Path(f"/proc/{proxy}").exists(), "the end of the proxy")
         hub.start()
         with anna.connected(kernel) as cells:
             assert cells.run("print(kept)") == "42"
         said = hub.command("stop").stdout
-        assert "the proxy has ended" in said
-        assert "what 1 learner ran has ended" in said
+        assert "stopped the proxy" in said
+        assert "ended the processes of 1 learner" in said
         assert not list(processes_of(uid)), "what learners run has ended when the command says so"
         assert not hub.settings.run.exists()
-        assert hub.command("stop").stdout == "Nothing of this hub runs.\n"
+        assert hub.command("stop").stdout == "No part of this hub is running.\n"
 
 
 def test_while_the_hub_is_away_a_learner_can_take_none_of_its_places(tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def test_a_python_that_learners_cannot_reach_is_refused_with_the_folder() -> Non
         closed = Path(made, "closed")
         closed.mkdir(mode=0o700)
         (closed / "python").symlink_to(sys.executable)
-        with pytest.raises(HubError, match="Put this checkout into a folder that all can enter") as refused:
+        with pytest.raises(HubError, match="Put this checkout into a folder that everyone can open") as refused:
             check_interpreter(str(closed / "python"))
-        assert f"others may not enter {closed}" in str(refused.value)
+        assert f"other users cannot open {closed}" in str(refused.value)
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())

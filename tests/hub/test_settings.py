@@ -25,12 +25,12 @@ def test_memory_is_read_as_people_write_it(text: str, amount: int) -> None:
 
 
 REFUSED = {
-    "MEMORY": ("much", "write it as in MEMORY=1G"),
-    "PORT": ("66000", "not between 1 and 65535"),
-    "CPUS": ("two", "CPUS=two is no number"),
-    "IDLE": ("0", "not between"),
-    "HOST": ("my machine", "give one of this machine's"),
-    "TLS_KEY": ("key.pem", "TLS_KEY and TLS_CERT belong together"),
+    "MEMORY": ("much", "Write it like MEMORY=1G"),
+    "PORT": ("66000", "must be between 1 and 65535"),
+    "CPUS": ("two", "CPUS=two is not a number"),
+    "IDLE": ("0", "must be between"),
+    "HOST": ("my machine", "Use one of this machine's"),
+    "TLS_KEY": ("key.pem", "Set both TLS_KEY"),
 }
 
 
@@ -48,9 +48,9 @@ def test_too_little_memory_is_refused() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.20", "::"])
 def test_a_network_without_encryption_is_refused_unless_said(host: str, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match="everybody in the network could read the passphrases"):
+    with pytest.raises(HubError, match="anyone on the network could read the passphrases"):
         Settings.of({"HOST": host})
-    with pytest.raises(HubError, match="everybody in the network could read the passphrases"):
+    with pytest.raises(HubError, match="anyone on the network could read the passphrases"):
         Settings.of({"HOST": host, "WITHOUT_TLS": "no"})
     assert Settings.of({"HOST": host, "WITHOUT_TLS": "yes"}).host == host
     with pytest.raises(HubError, match="TLS_KEY: there is no file"):
