@@ -9,11 +9,13 @@ from pathlib import Path
 from tests.shared.lab import Lab, running_lab
 
 _MODEL = """
-import torch, torchvision
+import hookscope, torch, torchvision
 from hookscope.widgets import LayerPicker
 torch.manual_seed(0)
-model = torchvision.models.resnet18(weights=None).eval()
-picker = LayerPicker(model, torch.randn(1, 3, 224, 224), layer="conv1")
+model, x = torchvision.models.resnet18(weights=None).eval(), torch.randn(1, 3, 224, 224)
+with hookscope.capture(model) as seen:
+    model(x)
+picker = LayerPicker(model, x, layer="conv1")
 """
 # The way most notebooks do it: a Dropdown, and an Output into which pyplot draws 64 subplots.
 _OUTPUT = """
@@ -23,7 +25,7 @@ choice, place = ipywidgets.Dropdown(options=names, description="Layer"), ipywidg
 def show(change):
     with place:
         place.clear_output(wait=True)
-        maps = picker._pass.seen[change["new"]].output[0, :64]
+        maps = seen[change["new"]].output[0, :64].detach()
         figure, axes = plt.subplots(8, 8, figsize=(9, 9))
         for axis, values in zip(axes.flat, maps):
             axis.imshow(values)

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as command
-from benchmarks import attentions, changing, correct, edits, fresh, other, speed, sweeps
+from benchmarks import attentions, changing, correct, edits, fresh, other, picker, speed, sweeps
 from benchmarks.tools import TOOLS
+from tests.shared.lab import CHROMIUM
 from tools.blocks import block
 
 OURS = {name: tool for name, tool in TOOLS.items() if tool.__name__ not in speed.PEERS}
@@ -236,3 +237,11 @@ def test_a_column_that_was_measured_gets_its_place(monkeypatch: pytest.MonkeyPat
     assert list(times) == [str(row["tool"]) for row in rows]
     assert 0 < float(times["plain forward, once more"]["small, batch 2"]) < 100
     assert memory[speed.PLAIN]["small, batch 2"].endswith(" MB")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="it needs a browser")
+def test_a_layer_is_picked_in_both_ways() -> None:
+    picked, dropped = picker.waits(1)
+    assert picked > 0
+    assert dropped > 0
