@@ -250,7 +250,7 @@ def test_each_bar_has_its_answer_in_words_in_it_or_below_it(names: list[str], mo
         for answer in records.changes(name).values():
             words = chart._shorter(answer)[0]
             assert any(each == words or each.endswith(f": {words}") for each in drawn), (name, answer)
-    assert max(drawn.values()) <= Image.open(io.BytesIO(picture.png)).width == 584, "a page in JupyterLab at 1024 pixels"
+    assert max(drawn.values()) <= Image.open(io.BytesIO(picture.png)).width == 584, "a page in JupyterLab"
 
 
 def test_bars_cover_the_releases_with_one_answer() -> None:

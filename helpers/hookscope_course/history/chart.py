@@ -17,7 +17,7 @@ from hookscope_course.history.records import MISSING, PROBES, change_table, hist
 __all__ = ["changing", "chart"]
 
 _WIDE = 584  # pixels: what a narrow page has
-_LINE, _BAR, _NOTE, _GAP = 17, 21, 15, 8  # pixels: the height of a label, of a bar, of a line below it, and between rows
+_LINE, _BAR, _NOTE, _GAP = 17, 21, 15, 8  # pixels: a label, a bar, a line below it, and between rows
 _HEAD, _TURNED = 34, 80  # pixels: the line of releases, and where they are written upwards
 _LEVEL = 42  # pixels: a column that has room for a release without turning it
 _AGAIN = 12  # rows: after so many the releases stand there again
