@@ -15,11 +15,13 @@ import tempfile
 import tomllib
 import warnings
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from hookscope_course.history import authors, chart, make, probe, records
 from hookscope_course.history.slider import AuthorSlider
@@ -217,27 +219,48 @@ def test_the_newest_standing_agrees_with_the_verdict_of_the_course() -> None:
 # -- what a learner sees ------------------------------------------------------------------------------------------
 
 
-def test_the_chart_says_in_letters_words_and_numbers_what_it_shows() -> None:
+def test_the_chart_says_in_words_and_numbers_what_it_shows() -> None:
     picture = chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two", marked="1.2.0")
-    assert "pre-hook returns a value: A B, new at 1.2.0" in picture.alt
-    assert "full hook, plain input: - A B, new at 1.8.0, 1.9.0" in picture.alt
+    assert "pre-hook returns a value: 6, from 1.2.0 on 60" in picture.alt
+    assert "full hook, plain input: not there yet, from 1.8.0 on does not fire, from 1.9.0 on (None,)" in picture.alt
     assert picture.alt.endswith("The column with 1.2.0 is framed.")
-    assert [(row["since torch"], row[""], row["answer"]) for row in picture.rows] == [
-        ("1.0.0", "A", "6"),
-        ("1.2.0", "B", "60"),
-        ("1.0.0", "-", "missing"),
-        ("1.8.0", "A", "does not fire"),
-        ("1.9.0", "B", "(None,)"),
+    assert [(row["since torch"], row["answer"]) for row in picture.rows] == [
+        ("1.0.0", "6"),
+        ("1.2.0", "60"),
+        ("1.0.0", "missing"),
+        ("1.8.0", "does not fire"),
+        ("1.9.0", "(None,)"),
     ]
     assert picture.png == chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two", marked="1.2.0").png
     assert picture.png != chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two").png
 
 
-def test_the_widest_chart_is_as_wide_as_a_narrow_page_and_a_small_one_keeps_its_columns() -> None:
-    whole = chart.chart(chart.changing(), "All", "1.2.0")
-    assert Image.open(io.BytesIO(whole.png)).width <= 584, "JupyterLab at 1024 pixels, with the file browser, has this"
-    small = chart.chart(["pre_hook_returns"], "Two columns, from 1.0 and from 1.2")
-    assert Image.open(io.BytesIO(small.png)).width == chart._LABEL + 2 * chart._WIDE + 4
+@pytest.mark.parametrize("names", [chart.changing(), *([each.probe] for each in CLAIMS[:4])])
+def test_each_bar_has_its_answer_in_words_in_it_or_below_it(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = dict[str, float]()
+    text = ImageDraw.ImageDraw.text
+
+    def note(pen: Any, at: Any, words: str, *args: Any, **options: Any) -> None:
+        drawn[words] = at[0] + ImageFont.load_default(size=chart._WORDS).getlength(words)
+        text(pen, at, words, *args, **options)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", note)
+    picture = chart.chart(names, "All", "1.2.0")
+    for name in names:
+        for answer in records.changes(name).values():
+            words = chart._shorter(answer)[0]
+            assert any(each == words or each.endswith(f": {words}") for each in drawn), (name, answer)
+    assert max(drawn.values()) <= Image.open(io.BytesIO(picture.png)).width == 584, "a page in JupyterLab"
+
+
+def test_bars_cover_the_releases_with_one_answer() -> None:
+    answers = [*records.history("node_linear_1d").values()]
+    bars = chart._bars(answers, [[at] for at in range(len(answers))])
+    assert [bar.when for bar in bars[:3]] == ["1.0 to 1.11", "1.12", "1.13.1"]
+    assert bars[-1].when == "since 2.15"
+    assert [bar.shade for bar in bars[:3]] == [0, 1, 0], "the first answer came back"
+    assert sum(bar.columns for bar in bars) == len(answers)
+    assert all(a.first + a.columns == b.first for a, b in pairwise(bars))
 
 
 def test_the_slider_can_be_driven_and_says_the_same_before_it_runs() -> None:

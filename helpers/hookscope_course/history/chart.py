@@ -1,23 +1,49 @@
-"""Draw behaviours over releases: one row each, one letter and colour for all that is alike, a bar where it changed."""
+"""Draw behaviors over releases: a bar for each answer with the answer in it, and a black line where it changed."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
 from hookscope.pictures.palette import VIRIDIS
 from hookscope.pictures.picture import Picture
-from hookscope_course.history.records import MISSING, PROBES, history, releases, short
+from hookscope_course.history.records import MISSING, PROBES, change_table, history, releases, short
 
 __all__ = ["changing", "chart"]
 
-_WIDE, _HIGH, _LABEL, _HEAD = 42, 24, 235, 34  # pixels: a cell, the labels, the line of releases
-_ROOM, _TURNED = 584, 84  # pixels: what a narrow page has; the line of releases where they are written upwards
-_NARROW = 15  # pixels: a cell that still has room for its letter
-_SIZE = 13  # of the letters
-_SHADES = (40, 135, 185, 220, 250)  # of viridis, for A, B, C …: far apart in lightness
+_WIDE = 584  # pixels: what a narrow page has
+_LINE, _BAR, _NOTE, _GAP = 17, 21, 15, 8  # pixels: a label, a bar, a line below it, and between rows
+_HEAD, _TURNED = 34, 80  # pixels: the line of releases, and where they are written upwards
+_LEVEL = 42  # pixels: a column that has room for a release without turning it
+_AGAIN = 12  # rows: after so many the releases stand there again
+_MARGIN = 5  # pixels: left and right of the words in a bar
+_SHADES = (40, 135, 185, 220, 250)  # of viridis, for the first answer, the second …: far apart in lightness
+_NOT_YET = "not there yet"
+_LABELS, _WORDS = 13, 11  # the sizes of the letters
+
+
+class Bar(NamedTuple):
+    """Releases side by side that give the same answer.
+
+    Args:
+        first: the place of its first column.
+        columns: how many it covers.
+        when: the releases, as "1.8 to 2.3" or "since 2.13".
+        answer: what they answer.
+        shade: 0 for the first answer of the row, 1 for the next that is new …; -1 if torch has no such thing.
+
+    """
+
+    first: int
+    columns: int
+    when: str
+    answer: str
+    shade: int
 
 
 def changing() -> list[str]:
@@ -27,11 +53,10 @@ def changing() -> list[str]:
 
 
 def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
-    """Draw what every release shows of some probes.
+    """Draw what every release answers to some probes.
 
-    A cell holds a letter: A for the first behaviour of its row, B for the second … and "-" where torch has no such
-    thing. A black bar stands before a cell that differs from the one to its left. Releases side by side that are alike
-    in every row share a column.
+    Each row has a bar for each answer, with the answer in it. A black line stands where it changed. What does not fit
+    into a bar stands below it. Releases side by side that are alike in every row share a column.
 
     Args:
         names: of the probes, one row each.
@@ -39,33 +64,107 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
         marked: a release whose column is framed.
 
     """
-    rows = {name: _letters(history(name).values()) for name in names}
+    rows = {name: [*history(name).values()] for name in names}
     groups = _alike(rows)
-    wide = max(_NARROW, min(_WIDE, (_ROOM - _LABEL - 4) // len(groups)))
-    turned = wide < _WIDE
-    top = _TURNED if turned else _HEAD
-    image = Image.new("RGB", (_LABEL + wide * len(groups) + 4, top + _HIGH * len(names) + 4), "white")
-    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_SIZE)
-    for column, group in enumerate(groups):
-        head = _head(group, wide, top, turned)
-        image.paste(head, (_LABEL + wide * column, 0))
-    for row, (name, letters) in enumerate(rows.items()):
-        y = top + _HIGH * row
-        label = PROBES[name].label.replace("×", "x")  # Pillow's own font lacks the sign
-        pen.text((6, y + _HIGH / 2), label, fill="black", font=font, anchor="lm")
-        for column, group in enumerate(groups):
-            x, letter = _LABEL + wide * column, letters[group[0]]
-            ground, ink = _colours(letter)
-            pen.rectangle((x, y, x + wide - 1, y + _HIGH - 2), fill=ground)
-            pen.text((x + wide / 2, y + _HIGH / 2), letter, fill=ink, font=font, anchor="mm")
-            if column and letter != letters[group[0] - 1]:
-                pen.rectangle((x - 3, y - 1, x + 1, y + _HIGH - 1), fill="black", outline="white")
+    wide = _WIDE // len(groups)
+    strips = []
+    for at, (name, answers) in enumerate(rows.items()):
+        if at % _AGAIN == 0:
+            strips.append(_heads(groups, wide))
+        strips.append(_row(PROBES[name].label, _bars(answers, groups), wide))
+    image = Image.new("RGB", (_WIDE, sum(strip.height for strip in strips)), "white")
+    top = 0
+    for strip in strips:
+        image.paste(strip, (0, top))
+        top += strip.height
     if marked:
-        (x,) = (_LABEL + wide * at for at, group in enumerate(groups) if releases().index(marked) in group)
-        pen.rectangle((x - 1, 0, x + wide, image.height - 2), outline="black", width=3)
+        (x,) = (wide * at for at, group in enumerate(groups) if releases().index(marked) in group)
+        box = (max(0, x - 1), 0, min(_WIDE - 1, x + wide), image.height - 1)
+        ImageDraw.Draw(image).rectangle(box, outline="black", width=2)
     file = io.BytesIO()
-    image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
-    return Picture(file.getvalue(), _alt(rows, marked), title, _legend(names), "The letters in the picture")
+    image.convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(file, "PNG")
+    return Picture(file.getvalue(), _alt(rows, marked), title, change_table(names).rows, "Each answer")
+
+
+def _row(label: str, bars: Sequence[Bar], wide: int) -> Image.Image:
+    """Draw the label of a behavior, its bars, and below them what does not fit into one."""
+    font = ImageFont.load_default(size=_WORDS)
+    inside = [_fitting(bar.answer, wide * bar.columns, font) for bar in bars]
+    below = [bar for bar, words in zip(bars, inside, strict=True) if _is_cut(bar.answer, words)]
+    high = _LINE + _BAR + _NOTE * len(below) + _GAP
+    image = Image.new("RGB", (_WIDE, high), "white")
+    pen = ImageDraw.Draw(image)
+    label = label.replace("×", "x")  # Pillow's own font lacks the sign
+    pen.text((2, _LINE / 2), label, fill="black", font=ImageFont.load_default(size=_LABELS), anchor="lm")
+    for bar, words in zip(bars, inside, strict=True):
+        x, end = wide * bar.first, wide * (bar.first + bar.columns)
+        ground, ink = _colors(bar.shade)
+        pen.rectangle((x, _LINE, end - 1, _LINE + _BAR - 1), fill=ground)
+        if x:
+            pen.rectangle((x - 2, _LINE - 1, x + 1, _LINE + _BAR), fill="black", outline="white")
+        pen.text((x + _MARGIN, _LINE + _BAR / 2), words, fill=ink, font=font, anchor="lm")
+    for line, bar in enumerate(below):
+        y = _LINE + _BAR + _NOTE * (line + 0.5)
+        pen.text((_MARGIN, y), f"{bar.when}: {_ascii(short(bar.answer))}", fill="black", font=font, anchor="lm")
+    return image
+
+
+def _bars(answers: Sequence[str], groups: Sequence[Sequence[int]]) -> list[Bar]:
+    shades = {answer: at for at, answer in enumerate(dict.fromkeys(each for each in answers if each != MISSING))}
+    bars, first = [], 0
+    for answer, alike in groupby(groups, key=lambda group: answers[group[0]]):
+        columns = [*alike]
+        bars.append(Bar(first, len(columns), _when(columns[0][0], columns[-1][-1]), answer, shades.get(answer, -1)))
+        first += len(columns)
+    return bars
+
+
+def _when(first: int, last: int) -> str:
+    start, end = (releases()[at].removesuffix(".0") for at in (first, last))
+    if last == len(releases()) - 1:
+        return f"since {start}"
+    return start if first == last else f"{start} to {end}"
+
+
+def _fitting(answer: str, wide: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """Return as much of an answer as has room: all, the kind of an error, or nothing."""
+    room = wide - 2 * _MARGIN
+    return next((words for words in _shorter(answer) if font.getlength(words) <= room), "")
+
+
+def _shorter(answer: str) -> list[str]:
+    """Return an answer in words, and what is left of it when there is less and less room."""
+    if answer == MISSING:
+        return [_NOT_YET, "-"]
+    if count := _count(answer):
+        return [count]
+    words = [_ascii(short(answer))]
+    if error := re.match(r"\w*(?:Error|Warning)", answer):
+        words += [error[0], "error" if error[0].endswith("Error") else "warning"]
+    return words
+
+
+def _is_cut(answer: str, words: str) -> bool:
+    return answer != MISSING and words != _shorter(answer)[0]
+
+
+def _count(answer: str) -> str:
+    """Return the length of an answer that is a list; its names are in the table."""
+    found = re.fullmatch(r"(\d+): .*|0", answer)
+    return (found[1] or "0") if found else ""
+
+
+def _ascii(words: str) -> str:
+    return words.replace("…", "...").replace("×", "x")
+
+
+def _heads(groups: Sequence[Sequence[int]], wide: int) -> Image.Image:
+    """Write the releases of all columns."""
+    turned = wide < _LEVEL
+    image = Image.new("RGB", (_WIDE, _TURNED if turned else _HEAD), "white")
+    for column, group in enumerate(groups):
+        image.paste(_head(group, wide, image.height, turned), (wide * column, 0))
+    return image
 
 
 def _head(group: Sequence[int], wide: int, high: int, turned: bool) -> Image.Image:
@@ -73,7 +172,7 @@ def _head(group: Sequence[int], wide: int, high: int, turned: bool) -> Image.Ima
     first, last = (releases()[at].removesuffix(".0") for at in (group[0], group[-1]))
     size = (high, wide) if turned else (wide, high)
     image = Image.new("RGB", size, "white")
-    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_SIZE - 2)
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_WORDS)
     if turned:
         words = first if len(group) == 1 else f"{first} to {last}"
         pen.text((4, wide / 2), words, fill="black", font=font, anchor="lm")
@@ -88,7 +187,7 @@ def _alike(rows: Mapping[str, Sequence[str]]) -> list[list[int]]:
     """Group the releases, by their places, so that all of a group answer alike."""
     groups: list[list[int]] = []
     for at, column in enumerate(zip(*rows.values(), strict=True)):
-        if groups and column == tuple(letters[at - 1] for letters in rows.values()):
+        if groups and column == tuple(answers[at - 1] for answers in rows.values()):
             groups[-1].append(at)
         else:
             groups.append([at])
@@ -100,40 +199,25 @@ def _first_change(name: str) -> int:
     return next((at for at, answer in enumerate(answers) if answer != answers[0]), 0)
 
 
-def _letters(answers: Iterable[str]) -> list[str]:
-    """Return a letter for each answer: the first A, the next that is new B, and "-" for what is missing."""
-    known: dict[str, str] = {MISSING: "-"}
-    for answer in answers:
-        known.setdefault(answer, chr(ord("A") + len(known) - 1))
-    return [known[answer] for answer in answers]
-
-
-def _colours(letter: str) -> tuple[tuple[int, ...], str]:
-    if letter == "-":
+def _colors(shade: int) -> tuple[tuple[int, ...], str]:
+    if shade < 0:
         return (235, 235, 235), "black"
-    step = min(ord(letter) - ord("A"), len(_SHADES) - 1)
+    step = min(shade, len(_SHADES) - 1)
     return tuple(VIRIDIS[_SHADES[step]].tolist()), "black" if step else "white"
 
 
-def _legend(names: Sequence[str]) -> list[dict[str, object]]:
-    """Return one line per behaviour and answer: its letter, since when, and what it says."""
-    lines: list[dict[str, object]] = []
-    for name in names:
-        answers = history(name)
-        for letter, (release, answer) in zip(_letters(answers.values()), answers.items(), strict=True):
-            label = PROBES[name].label
-            if not lines or lines[-1]["behaviour"] != label or lines[-1][""] != letter:
-                lines.append({"behaviour": label, "since torch": release, "": letter, "answer": short(answer)})
-    return lines
-
-
-def _alt(rows: dict[str, list[str]], marked: str) -> str:
+def _alt(rows: Mapping[str, Sequence[str]], marked: str) -> str:
     first, last = releases()[0], releases()[-1]
-    turns = []
-    for name, letters in rows.items():
-        at = [release for release, a, b in zip(releases()[1:], letters[1:], letters, strict=False) if a != b]
-        turns.append(
-            f"{PROBES[name].label}: {' '.join(dict.fromkeys(letters))}, new at {', '.join(at) or 'no release'}"
-        )
+    lines = []
+    for name, answers in rows.items():
+        turns = [_say(answers[0])]
+        for release, answer, before in zip(releases()[1:], answers[1:], answers, strict=False):
+            if answer != before:
+                turns.append(f"from {release} on {_say(answer)}")
+        lines.append(f"{PROBES[name].label}: {', '.join(turns)}")
     frame = f" The column with {marked} is framed." if marked else ""
-    return f"{len(rows)} behaviours over {len(releases())} releases, {first} to {last}. {'; '.join(turns)}.{frame}"
+    return f"{len(rows)} behaviors over {len(releases())} releases, {first} to {last}. {'; '.join(lines)}.{frame}"
+
+
+def _say(answer: str) -> str:
+    return _shorter(answer)[0]

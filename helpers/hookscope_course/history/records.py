@@ -149,7 +149,7 @@ def installed() -> str:
 def change_table(names: Sequence[str], caption: str = "") -> Table:
     """Return what changed, one line per release and probe."""
     rows = [
-        {"behaviour": PROBES[name].label, "since torch": release, "answer": short(answer)}
+        {"behavior": PROBES[name].label, "since torch": release, "answer": short(answer)}
         for name in names
         for release, answer in changes(name).items()
     ]

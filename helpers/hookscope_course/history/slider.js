@@ -33,8 +33,9 @@ function draw(model, el) {
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "claims", ...ownKeys }, table),
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "chart", ...ownKeys },
       picture(model, "png", "alt", { class: "hi-chart" })),
-    h("p", { class: "hi-key" }, "In each row, equal letters mean that torch behaves the same; - means that it has no such thing yet. A black bar ",
-      "stands where the behaviour changed. Releases that are alike in every row share a column. The one with the release you chose is framed."));
+    h("p", { class: "hi-key" }, "A bar holds the answer of the releases above it, and a black line stands where the answer changed. ",
+      "An answer that does not fit into its bar stands below it. Releases that are alike in every row share a column. ",
+      "The one with the release you chose is framed."));
 }
 
 export default widget(draw);
