@@ -235,10 +235,10 @@ def test_nothing_moves_while_the_square_is_used(lab: Lab) -> None:
     lab.scratch("square_moves", SQUARE)
     lab.page.set_viewport_size({"width": 1280, "height": 800})
     widget, page = lab.page.locator(".hookscope"), lab.page
-    names = (".dg-sentence", ".sq-pad", ".sq-left input", ".sq-left .hs-row >> nth=1", ".sq-read", ".dg-bars", ".dg-code")
+    names = (".dg-sentence", ".sq-pad", ".sq-left input", ".sq-left .hs-row >> nth=1", ".sq-read", ".dg-bars")
 
     def stands() -> list[list[float]]:
-        around, *parts = places(widget, *(widget.locator(name) for name in names))
+        around, *parts = places(widget, *(widget.locator(name) for name in (*names, ".dg-code")))
         inside = [[round(p["x"] - around["x"]), round(p["y"] - around["y"]), p["width"]] for p in parts]
         return [[around["width"], around["height"]], *inside]
 

@@ -77,8 +77,8 @@ class TenTimesGame(HookWidget):
     """Guess what each hook reaches: it multiplies by ten, and `y`, `x.grad` or `weight.grad` become ten times as large.
 
     Click the cells that you think change, row by row, then press Run. Each row is a run of torch with that one hook.
-    Below the table stands the reason for each cell of the row; your marks stay. Each hook changes at least one value. So a
-    row without a mark was not guessed: it is not counted.
+    Below the table stands the reason for each cell of the row; your marks stay. A row without a mark is not counted
+    as a guess, because each hook changes at least one value.
 
     Args:
         kinds: the rows; by default the six that chapter 02 knows. All that can multiply: see `MULTIPLIERS`.
