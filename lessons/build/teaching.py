@@ -175,6 +175,7 @@ def page(chapter: Chapter) -> str:
             lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
             lines += _screen(chapter, part.heading)
             lines.append("**The answer** to its Predict. " + "; then: ".join(map(_code, answers[part.heading])))
+            lines += _wrong_guesses(chapter, part.heading)
     lines.append("## Answers to the exercises")
     for exercise in exercises_of(chapter.source).values():
         lines.extend(_exercise(exercise))
@@ -191,8 +192,9 @@ def _screen(chapter: Chapter, heading: str) -> Iterator[str]:
 
 
 def _wrong_guesses(chapter: Chapter, heading: str) -> Iterator[str]:
-    """The wrong guesses of a section, and what the page says to each."""
-    asked = questions_of(int(chapter.number)).get(f"{chapter.number}.{heading.split()[0]}", Question())
+    """The wrong guesses of a section or of the opening, and what the page says to each."""
+    number = "0" if heading == OPENING else heading.split()[0]
+    asked = questions_of(int(chapter.number)).get(f"{chapter.number}.{number}", Question())
     names = {True: "yes", False: "no"}  # as on the buttons
     said = [
         f"- `{names[guess] if isinstance(guess, bool) else repr(guess)}`: {reason}" for guess, reason in asked.wrong

@@ -125,7 +125,7 @@ def test_a_teacher_walks_through_a_chapter(page: Page) -> None:
     go(page, "PageDown", predict)
     # The question stands alone, with the cell for the guess; of what comes next nothing is to be seen.
     expect(on_screen(page)).to_have_count(2)
-    expect(on_screen(page).last).to_contain_text('guess = Guess(____, about="02.1")')
+    expect(on_screen(page).last).to_contain_text('guess = Guess(____, about="02.0")')
     expect(page.get_by_text("Run.", exact=False).filter(visible=True)).to_have_count(0)
     page.screenshot(path=SCREENSHOTS / "class-predict.png")
     for words in (predict.locator("p").first, on_screen(page).last.locator(".cm-line").first):

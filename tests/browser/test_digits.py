@@ -96,8 +96,19 @@ def test_sent_and_received(lab: Lab) -> None:
     sent, received = (f".se-{name} img" for name in ("sent", "received"))
     assert lab.pixels(sent) != lab.pixels(received)
 
+    # The hook sits where the output of block1 comes out; what went in comes to it from the entrance.
+    def sits_at_the_exit_of(frame: int) -> None:
+        around, peg, brought = places(
+            *(widget.locator(name) for name in (f".sc-frame >> nth={frame}", ".se-peg", ".se-look >> nth=0"))
+        )
+        assert peg["x"] + peg["width"] / 2 == pytest.approx(around["x"] + around["width"], abs=2)
+        assert brought["x"] == pytest.approx(around["x"], abs=3)
+
+    sits_at_the_exit_of(1)
+
     # On the whole model, by mouse: the same image, and the same wrong answer.
     door.click()
+    sits_at_the_exit_of(0)
     expect(said).to_have_text("DigitReader received exactly what you sent, and the model reads a 0 (99.5 %).")
     expect(best).to_have_text(["099.5 %", "099.5 %"])
     expect(door).to_have_attribute("aria-pressed", "true")
@@ -218,6 +229,40 @@ def test_the_square_that_fools(lab: Lab) -> None:
     widget.get_by_role("button", name="Uncover").click()
     expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
     assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+
+
+def test_nothing_moves_while_the_square_is_used(lab: Lab) -> None:
+    lab.scratch("square_moves", SQUARE)
+    lab.page.set_viewport_size({"width": 1280, "height": 800})
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    names = (".dg-sentence", ".sq-pad", ".sq-left input", ".sq-left .hs-row >> nth=1", ".sq-read", ".dg-bars")
+
+    def stands() -> list[list[float]]:
+        around, *parts = places(widget, *(widget.locator(name) for name in (*names, ".dg-code")))
+        inside = [[round(p["x"] - around["x"]), round(p["y"] - around["y"]), p["width"]] for p in parts]
+        return [[around["width"], around["height"]], *inside]
+
+    before = stands()
+    pad, hint = widget.locator(".sq-pad"), widget.locator(".sq-hint")
+    pad.focus()
+    page.keyboard.press("+")  # the first square: one more line of code
+    expect(widget.locator(".hs-code")).to_contain_text("x[..., 0:7, 0:7] = 0")
+    assert stands() == before
+    lab.kernel("figure.size = 28")
+    expect(widget.locator(".sq-left .hs-value")).to_have_text("28 × 28")
+    assert stands() == before
+    widget.get_by_role("button", name="How small can it be?").click()
+    expect(hint).to_have_text("It can be as small as 5 × 5, in only one place of 576.")
+    assert stands() == before
+    lab.kernel("figure.best, figure.goal = {'8': 28, '5': 12}, 5; figure.size, figure.row, figure.column = 12, 11, 11")
+    expect(widget.locator(".sq-score")).to_contain_text("Smallest that gives a 5: ")
+    widget.get_by_role("button", name="Try it in all places").click()
+    expect(widget.locator(".sq-cells span").first).to_be_visible()
+    assert stands() == before
+    widget.get_by_role("button", name="Uncover").click()
+    expect(widget.locator(".dg-sentence")).to_contain_text("Nothing is covered")
+    assert stands() == before
+    lab.page.set_viewport_size(SIZE)
 
 
 def test_the_sliding_filter(lab: Lab) -> None:

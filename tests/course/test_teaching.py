@@ -19,6 +19,7 @@ from hookscope_course.practice.question import questions_of
 from lessons.build import planning, teaching
 from lessons.build.making import Chapter, exercises_of
 from lessons.build.reading import LessonError
+from lessons.build.showing import OPENING
 from tests.shared.lessons import CHAPTERS
 
 PLAN = (teaching.folder() / "plan.md").read_text(encoding="utf-8")
@@ -29,7 +30,8 @@ ALL = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.n
 def test_a_page_lists_the_wrong_guesses_and_what_each_is_told(chapter: Chapter) -> None:
     page = teaching.page(chapter)
     for about, question in questions_of(int(chapter.number)).items():
-        below = page.split(f"\n## {about.partition('.')[2]} · ")[1].split("\n## ")[0]
+        number = about.partition(".")[2]
+        below = page.split(f"\n## {number if number != '0' else OPENING} · ")[1].split("\n## ")[0]
         for guess, reason in question.wrong:
             shown = {True: "yes", False: "no"}[guess] if isinstance(guess, bool) else repr(guess)
             assert f"- `{shown}`: {reason}\n" in below

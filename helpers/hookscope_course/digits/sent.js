@@ -35,10 +35,10 @@ function side(model, name) {
   return h("div", { class: `se-side se-${name}` }, title, pick, scores.table);
 }
 
-const [WIDE, HIGH, Y] = [640, 138, 62];
-const DOORS = { door: 180, layer: 300 }; // where the hook sits, from the left
+const [WIDE, HIGH, Y] = [640, 150, 62];
+const MODULES = { door: [180, 514], layer: [300, 390] }; // entrance and exit, from the left
 
-/** The way of the image through the model, and the hook that looks at it at one of two doors. */
+/** The way of the image through the model. The hook sits at the exit of a module; `args` brings it what went in. */
 function way(model) {
   const names = model.get("_places");
   const picture = scene([WIDE, HIGH], "");
@@ -46,21 +46,26 @@ function way(model) {
   const inside = names.layer.split(".").pop();
   const door = (x) => s("rect", { class: "sc-door", x: x - 9, y: Y - 20, width: 18, height: 40, rx: 6 });
   const reads = s("text", { x: 550, y: Y + 6, "font-size": 17 });
+  const given = s("path", { class: "se-look" });
   const look = s("path", { class: "se-look" });
-  const arrow = s("polygon", { class: "se-arrow", points: `520,${HIGH} 514,${HIGH - 11} 526,${HIGH - 11}` });
+  const tip = (x, y, way) => s("polygon", { class: "se-arrow", points: `${x},${y} ${x - 6},${y - 11 * way} ${x + 6},${y - 11 * way}` });
+  const taken = tip(0, Y + 14, -1);
   const hook = s("g", { class: "se-peg" }, s("circle", { r: 14 }),
     s("path", { class: "sc-eye", d: "M-9 0Q0 -9 9 0Q0 9 -9 0Z" }), s("circle", { class: "sc-pupil", r: 2.8 }));
   picture.append(
-    frame([DOORS.door, 6, 330, 104], [], names.door, [345, 24], 15),
-    frame([DOORS.layer, Y - 26, 90, 52], [], inside, [345, Y - 9], 15),
-    rail([[120, HIGH], [120, Y], [DOORS.door - 9, Y]], "forward"),
-    rail([[DOORS.door + 9, Y], [DOORS.layer - 9, Y]], "forward"),
-    rail([[390, Y], [540, Y]], "forward"),
-    door(DOORS.door), door(DOORS.layer), look, arrow, hook, reads);
+    frame([180, 6, 334, 120], [], names.door, [347, 24], 15),
+    frame([300, Y - 26, 90, 52], [], inside, [345, Y - 9], 15),
+    rail([[120, HIGH], [120, Y], [171, Y]], "forward"),
+    rail([[189, Y], [291, Y]], "forward"),
+    rail([[390, Y], [543, Y]], "forward"),
+    ...Object.values(MODULES).flat().map(door), given, taken, look, tip(520, HIGH, 1), hook,
+    words(["args[0]"], [345, 119], { size: 13 }), reads);
   const show = () => {
-    const x = DOORS[model.get("place")];
-    move(hook, [x, Y]);
-    look.setAttribute("d", `M${x} ${Y}V121H520V${HIGH - 6}`);
+    const [entrance, exit] = MODULES[model.get("place")];
+    move(hook, [exit, Y]);
+    given.setAttribute("d", `M${entrance} ${Y + 20}V105H${exit - 6}V${Y + 25}`);
+    move(taken, [exit - 6, 0]);
+    look.setAttribute("d", `M${exit + 6} ${Y + 12}V136H520V${HIGH - 6}`);
     reads.textContent = model.get("_shown").received.reads;
   };
   show();

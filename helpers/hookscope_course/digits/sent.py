@@ -33,7 +33,7 @@ class SentReceived(HookWidget):
         layer: a layer that receives one gray image; the end of its dotted name is enough.
 
     Attributes:
-        place: where the hook is, ``"layer"`` or ``"door"``, the whole model.
+        place: at whose exit the hook is, ``"layer"`` or ``"door"``, the whole model.
         picked: the image that was clicked, ``"sent"`` or ``"received"``; empty before.
 
     Raises:

@@ -104,7 +104,7 @@ function draw(model, el) {
         h("div", { class: "hs-row" }, field("square", size.control), size.value),
         h("div", { class: "hs-row" }, uncover, toggle("mapped", "Try it in all places"))),
       h("div", { class: "sq-right" },
-        h("div", { class: "hs-row" }, toggle("hinted", "How small can it be?"), hint),
+        h("div", { class: "hs-row sq-ask" }, toggle("hinted", "How small can it be?"), hint),
         h("div", { class: "sq-reading" }, read, scores.table),
         hookCode(model))));
 }

@@ -7,7 +7,8 @@ function draw(model, el) {
   const marked = (kind) => model.get("marks")[kind] ?? [];
   const revealed = (kind) => model.get("revealed").includes(kind);
   const changes = (values, at) => values[at] !== plain[at];
-  const wrong = ([kind, , , values]) => columns.filter((name, at) => marked(kind).includes(name) !== changes(values, at));
+  const guessed = (kind) => marked(kind).length > 0; // each hook changes something, so no mark is no guess
+  const wrong = ([kind, , , values]) => columns.filter((name, at) => guessed(kind) && marked(kind).includes(name) !== changes(values, at));
 
   const say = h("p", { class: "sc-say", role: "status" });
   const why = h("div", { class: "tt-why", role: "status" });
@@ -23,16 +24,16 @@ function draw(model, el) {
       } });
       const show = () => {
         const [on, known, right] = [marked(kind).includes(column), revealed(kind), changes(values, at)];
-        const good = on === right;
+        const [judged, good] = [known && guessed(kind), on === right];
         button.setAttribute("aria-pressed", String(on));
         button.setAttribute("aria-disabled", String(known));
         mark(button, "tt-known", known);
         mark(button, "sc-changed", known && right);
-        mark(button, "tt-wrong", known && !good);
+        mark(button, "tt-wrong", judged && !good);
         const said = known ? `${values[at]}` : on ? "×10" : String(plain[at]);
-        button.replaceChildren(h("span", {}, said), known ? h("span", { class: good ? "tt-good" : "tt-bad", "aria-hidden": "true" }, good ? " ✓" : " ✗") : "");
-        const guess = on ? "you say it changes" : "you say it stays";
-        button.setAttribute("aria-label", known ? `${column} with the ${name}: ${right ? "becomes" : "stays"} ${values[at]}; ${guess}, ${good ? "right" : "wrong"}` : `the ${name} changes ${column}`);
+        button.replaceChildren(h("span", {}, said), judged ? h("span", { class: good ? "tt-good" : "tt-bad", "aria-hidden": "true" }, good ? " ✓" : " ✗") : "");
+        const guess = judged ? `you say it ${on ? "changes" : "stays"}, ${good ? "right" : "wrong"}` : "not guessed";
+        button.setAttribute("aria-label", known ? `${column} with the ${name}: ${right ? "becomes" : "stays"} ${values[at]}; ${guess}` : `the ${name} changes ${column}`);
       };
       return { button, show };
     });
@@ -47,7 +48,8 @@ function draw(model, el) {
       act.hidden = known;
       result.hidden = !known;
       mark(result, "tt-told", told === row);
-      result.replaceChildren(h("span", { class: missed.length ? "tt-bad" : "tt-good" }, `${columns.length - missed.length} of ${columns.length}`), " why?");
+      const count = h("span", { class: missed.length ? "tt-bad" : "tt-good" }, `${columns.length - missed.length} of ${columns.length}`);
+      result.replaceChildren(guessed(kind) ? count : "no guess", " why?");
     };
     return { row, line, show, act, first: cells[0].button };
   });
@@ -74,7 +76,8 @@ function draw(model, el) {
     const missed = told ? wrong(told) : [];
     why.replaceChildren(...(told ? [h("p", {}, h("b", {}, `The ${name}`)), ...columns.map((column, at) => {
       const good = !missed.includes(column);
-      return h("p", { class: "tt-reason" }, h("span", { class: good ? "tt-good" : "tt-bad", "aria-label": good ? "right" : "wrong" }, good ? "✓ " : "✗ "),
+      const sign = h("span", { class: good ? "tt-good" : "tt-bad", "aria-label": good ? "right" : "wrong" }, good ? "✓ " : "✗ ");
+      return h("p", { class: "tt-reason" }, guessed(told[0]) ? sign : "",
         h("b", {}, `${column} ${changes(values, at) ? "becomes" : "stays"} ${values[at]}: `), reasons[at]);
     })] : [h("p", { class: "tt-soft" }, "When you have run a row, the reasons stand here.")]));
   };
@@ -82,11 +85,16 @@ function draw(model, el) {
     for (const line of lines) line.show();
     explain();
     const known = model.get("revealed").length;
-    const right = rows.filter((row) => revealed(row[0]) && !wrong(row).length).length;
+    const counted = rows.filter(([kind]) => revealed(kind) && guessed(kind));
+    const right = counted.filter((row) => !wrong(row).length).length;
+    const open = known - counted.length;
+    const score = [
+      counted.length ? `${right} of ${counted.length} rows right${known < rows.length ? " so far" : ""}` : "",
+      open ? `${open}${counted.length ? "" : open === 1 ? " row" : " rows"} not guessed` : "",
+    ].filter(Boolean).join("; ");
     all.setAttribute("aria-disabled", String(known === rows.length));
     say.textContent = !known ? "Which values become ten times as large? Mark them in one row, then run it." :
-      known < rows.length ? `${right} of ${known} rows right so far. Mark the next row, then run it.` :
-      `${right} of ${rows.length} rows right.`;
+      known < rows.length ? `${score}. Mark the next row, then run it.` : `${score}.`;
   };
   const root = stage(model, el, "The ten-times table", h("div", { class: "sc-figure tt-figure" }, say, table, why, h("div", { class: "sc-player" }, all, over)));
   root.classList.add("hs-alone"); // everything is on the page

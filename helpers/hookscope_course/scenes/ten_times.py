@@ -77,7 +77,8 @@ class TenTimesGame(HookWidget):
     """Guess what each hook reaches: it multiplies by ten, and `y`, `x.grad` or `weight.grad` become ten times as large.
 
     Click the cells that you think change, row by row, then press Run. Each row is a run of torch with that one hook.
-    Below the table stands the reason for each cell of the row; your marks stay.
+    Below the table stands the reason for each cell of the row; your marks stay. A row without a mark is not counted
+    as a guess, because each hook changes at least one value.
 
     Args:
         kinds: the rows; by default the six that chapter 02 knows. All that can multiply: see `MULTIPLIERS`.
@@ -144,9 +145,11 @@ class TenTimesGame(HookWidget):
 
     @property
     def score(self) -> str:
-        """How many of the revealed rows are right in every cell."""
-        right = sum(not self._wrong(kind) for kind in self.revealed)
-        return f"{right} of {len(self.revealed)} rows"
+        """How many of the revealed rows are right in every cell, and how many were not guessed."""
+        guessed = [kind for kind in self.revealed if self.marks.get(kind)]
+        right = sum(not self._wrong(kind) for kind in guessed)
+        left = len(self.revealed) - len(guessed)
+        return f"{right} of {len(guessed)} rows" + (f"; {left} not guessed" if left else "")
 
     def changes(self, kind: str) -> list[str]:
         """Return the columns that a row changes; only once it is revealed."""
@@ -162,10 +165,13 @@ class TenTimesGame(HookWidget):
         return [name for name in COLUMNS if (name in marked) != (name in reached)]
 
     def _told(self, kind: str) -> str:
-        wrong, name = self._wrong(kind), PLACES[kind].name
+        is_guessed, name = bool(self.marks.get(kind)), PLACES[kind].name
+        wrong = self._wrong(kind) if is_guessed else COLUMNS
         if not wrong:
             return f"{name}: right."
-        lines = [f"{name}: {len(COLUMNS) - len(wrong)} of {len(COLUMNS)} cells right."]
+        lines = [
+            f"{name}: {f'{len(COLUMNS) - len(wrong)} of {len(COLUMNS)} cells right' if is_guessed else 'not guessed'}."
+        ]
         for column in wrong:
             becomes = "becomes" if column in self._reached(kind) else "stays"
             lines.append(f"{column} {becomes} {self._values[kind][column]:g}: {REASONS[kind][column]}")

@@ -65,12 +65,30 @@ def test_five_of_six_rows():
     game = TenTimesGame()
     for kind in game._kinds:
         game.mark(kind, *[name for name, value in run_by_hand({kind: "multiply"})[1].items() if value > 6])
-    game.mark("post_accumulate_grad")
+    game.mark("post_accumulate_grad", "x.grad")
     game.run()
     assert game.score == "5 of 6 rows"
     assert repr(game).startswith("TenTimesGame: 5 of 6 rows\nforward pre-hook: right.")
     game.start_over()
     assert (game.marks, game.revealed, game.score) == ({}, [], "0 of 0 rows")
+
+
+def test_a_row_without_a_mark_is_not_guessed():
+    game = TenTimesGame()
+    game.mark("forward", "y")
+    game.mark("tensor_y")
+    game.run("tensor_y")
+    assert game.score == "0 of 0 rows; 1 not guessed"
+    game.run()
+    assert game.score == "0 of 1 rows; 5 not guessed"
+    told = game.run("full_backward").splitlines()
+    assert told[0] == "full backward hook: not guessed."
+    assert [line.partition(":")[0] for line in told[1:]] == ["y stays 6", "x.grad becomes 20", "weight.grad stays 3"]
+
+
+def test_each_hook_changes_something_so_no_mark_is_no_guess():
+    for kind in MULTIPLIERS:
+        assert run_by_hand({kind: "multiply"})[1] != run_by_hand({})[1]
 
 
 def test_a_row_that_was_run_keeps_its_marks():
