@@ -4,7 +4,7 @@ const LITTLE = new Set("a an and are at by can do does for from get how i in is 
 const wordsOf = (text) => text.toLowerCase().split(/[^a-z0-9_.]+/).filter((word) => word && !LITTLE.has(word));
 
 /** How well a row fits: a word in its title counts most, then one that people also type, then one of the answer. */
-function fit(row, words) {
+function fit(row, words, phrase) {
   const places = [row.want, row.also, `${row.answer} ${row.hooks} ${row.group} ${row.lines}`].map((text) => text.toLowerCase());
   let [found, points] = [0, 0];
   for (const word of words) {
@@ -12,14 +12,14 @@ function fit(row, words) {
     const at = places.findIndex((text) => text.includes(stem));
     if (at >= 0) [found, points] = [found + 1, points + [4, 2, 1][at]];
   }
-  if (words.length && row.also.toLowerCase().split(", ").includes(words.join(" "))) points += 10;
+  if (row.also.toLowerCase().split(", ").some((said) => said === phrase || said === words.join(" "))) points += 10;
   return { row, found, points };
 }
 
 /** The rows to show: those with the most of the words. */
 function fitting(rows, text, group) {
   const words = wordsOf(text);
-  const fits = rows.filter((row) => !group || row.group === group).map((row) => fit(row, words));
+  const fits = rows.filter((row) => !group || row.group === group).map((row) => fit(row, words, text.trim().toLowerCase()));
   const most = Math.max(0, ...fits.map(({ found }) => found));
   if (words.length && !most) return [];
   return fits.filter(({ found }) => found === most).sort((one, other) => other.points - one.points).map(({ row }) => row);
@@ -32,7 +32,9 @@ function draw(model, el) {
   const [rows, groups] = [model.get("_rows"), model.get("_groups")];
   const box = h("input", { type: "search", placeholder: "attention map, gradient is None, freeze …", ...ownKeys });
   box.addEventListener("input", () => put(model, { words: box.value }));
-  const chips = h("div", { class: "hs-row", role: "group", "aria-label": "Groups" });
+  const chips = h("div", { class: "hs-row", role: "group", "aria-label": "Groups" },
+    ...[["", "All"], ...Object.entries(groups)].map(([group, name]) =>
+      h("button", { type: "button", "data-group": group, onclick: () => put(model, { group }) }, name)));
   const count = h("p", { class: "ch-count", role: "status" });
   const list = h("div", { class: "ch-list" });
 
@@ -57,17 +59,11 @@ function draw(model, el) {
   const show = () => {
     const [words, group] = [model.get("words"), model.get("group")];
     if (box.value !== words) box.value = words;
-    chips.replaceChildren(...[["", "All"], ...Object.entries(groups)].map(([key, name]) =>
-      h("button", { type: "button", "data-key": key, "aria-pressed": String(key === group), onclick: () => choose(key) }, name)));
+    for (const chip of chips.children) chip.setAttribute("aria-pressed", String(chip.dataset.group === group));
     const found = fitting(rows, words, group);
     count.textContent = found.length ? `${found.length} of ${rows.length}` : "Nothing fits. Try fewer words, or All.";
     list.replaceChildren(...found.map(card));
     if (wordsOf(words).length && found.length) list.firstElementChild.open = true;
-  };
-  const choose = (group) => {
-    put(model, { group });
-    show();
-    chips.querySelector(`[data-key="${CSS.escape(group)}"]`).focus({ preventScroll: true });
   };
 
   show();
