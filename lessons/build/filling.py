@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from hookscope_course.reference.chooser import GROUPS
 from lessons.build import reading
 from lessons.build.reading import claims, name_of
 
@@ -177,41 +178,27 @@ def claims_count(_: str) -> str:
 # -- chooser ------------------------------------------------------------------------------------------------------
 
 
-def wants(_: str) -> str:
-    """The table of the chooser, each row with a link to its section."""
-    rows = reading.rows_of("chooser.toml", "want")
-    lines = [
-        (
-            f"[{row['want']}](#{anchor(row['want'])})",
-            breakable(", ".join(f"`{short(hook)}`" for hook in row["hooks"]) + option(row)),
-            breakable(row["since"]),
-        )
-        for row in rows
-    ]
-    return table(("I want to …", "Use", "Since torch"), lines)
-
-
-def short(hook: str) -> str:
-    """Name what registers a hook without its module, and what is hookscope's with it."""
-    return hook if hook.startswith("hookscope.") else hook.rpartition(".")[2]
-
-
 def option(row: dict[str, Any]) -> str:
     """The option that a row's hook needs, if it needs one."""
     return f" with `{row['option']}=True`" if "option" in row else ""
 
 
-def chooser() -> list[tuple[str, str, str, str]]:
-    """The sections of the chooser: text and snippet of each row, where its output holds, and what is seen elsewhere."""
-    sections = []
-    for row in reading.rows_of("chooser.toml", "want"):
-        facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]) + option(row), f"since torch {row['since']}"]
-        if "chapter" in row:
-            facts.append("taught in chapter " + link(row["chapter"], row["section"]))
-        # Whoever looks for other words finds the row by them, in the browser's search as in a site's.
-        text = f"## {row['want']}\n\nAlso asked as: {row['also']}.\n\n{' · '.join(facts)}"
-        sections.append((text, row["snippet"].strip(), row.get("holds_for", ""), row.get("before", "")))
-    return sections
+def chooser() -> list[tuple[str, list[tuple[str, str, str, str]]]]:
+    """The groups of the chooser: heading, and for each row text, snippet, where its output holds, what is seen elsewhere."""
+    rows, found = reading.rows_of("chooser.toml", "want"), []
+    for group, heading in GROUPS.items():
+        sections = []
+        for row in (row for row in rows if row["group"] == group):
+            facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]) + option(row), f"since torch {row['since']}"]
+            if "chapter" in row:
+                facts.append("taught in chapter " + link(row["chapter"], row["section"]))
+            # Whoever looks for other words finds the row by them, in the browser's search as in a site's.
+            parts = [f"### {row['want']}", row["answer"], f"```python\n{row['lines'].strip()}\n```"]
+            parts += [" · ".join(facts), f"Also asked as: {row['also']}."]
+            sections.append(("\n\n".join(parts), row["snippet"].strip(), row.get("holds_for", ""), row.get("before", "")))
+        if sections:
+            found.append((f"## {heading}", sections))
+    return found
 
 
 # -- glossary -----------------------------------------------------------------------------------------------------
@@ -255,6 +242,5 @@ PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "repeats": repeats,
     "document": document,
     "claims_count": claims_count,
-    "wants": wants,
     "glossary": glossary,
 }

@@ -21,7 +21,7 @@ from lessons.build.reading import LessonError, name_of, where
 from lessons.build.timing import Minutes
 
 PACKAGE = reading.ROOT / "helpers" / "hookscope"
-COURSE = reading.ROOT / "helpers" / "hookscope_course"
+COURSE = reading.COURSE
 
 
 @dataclass(frozen=True)
@@ -313,10 +313,13 @@ def run_cells(
 
 
 def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
-    """The sections of the chooser."""
-    for text, code, *holds in filling.chooser():
-        yield nbformat.v4.new_markdown_cell(text)
-        yield from held(nbformat.v4.new_code_cell(code), *holds)
+    """The groups of the chooser; what proves a row is folded."""
+    for heading, sections in filling.chooser():
+        yield nbformat.v4.new_markdown_cell(heading)
+        for text, code, *holds in sections:
+            yield nbformat.v4.new_markdown_cell(text)
+            proof = nbformat.v4.new_code_cell(f"# The proof\n{code}", metadata={"jupyter": {"source_hidden": True}})
+            yield from held(proof, *holds)
 
 
 def course_cells(*_: Any) -> Iterator[NotebookNode]:

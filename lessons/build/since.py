@@ -19,7 +19,7 @@ from typing import Any
 from hookscope_course.history import make
 from lessons.build import reading
 
-RECORDS = reading.data_file("chooser.toml").with_name("since.json")
+RECORDS = reading.data_file("since.json")
 # Runs on every Python since 3.7. Each row gets a process of its own, which an old torch may kill or hold for ever; to
 # import torch each time would take most of the time.
 _RUNNER = """

@@ -278,25 +278,27 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
     """It has no number and no neighbours; a chapter goes on to a chapter; its tables come from their data files."""
     lesson(course, HEADER + "\n## 1 · Where it `hooks(x)`\n\n```{code-cell}\nprint(1)\n```\n")
     row = 'want = "See it"\nalso = "look at it"\nhooks = ["torch.Tensor.register_hook"]\nsince = "1.0"\n'
+    row += 'group = "watch"\nanswer = "Look."\nlines = "look(x)"\n'
     row += "chapter = 0\nsection = 1\n"
     page = "---\ntitle: Wants\npromise: You find it.\nfinds_out: it\nkind: reference\n---\n"
-    lesson(course, page + "{{wants}}\n\n+++\n\n{{chooser}}\n\n+++\n\nDone.\n", "91_chooser")
+    lesson(course, page + "{{chooser}}\n\n+++\n\nDone.\n", "91_chooser")
     rows = f"[[want]]\n{row}snippet = \"print('seen')\"\nprints = 'seen'\n"
     (course / "lessons" / "91_chooser" / "chooser.toml").write_text(rows)
     lesson(course, page.replace("Wants", "Words"), "92_glossary")
     assert run() == 0
     assert "91" not in "".join(saved(course)["cells"][1]["source"])
-    _, head, table, text, code, last = ("".join(cell["source"]) for cell in saved(course, "91_chooser.ipynb")["cells"])
+    _, head, group, text, code, last = ("".join(cell["source"]) for cell in saved(course, "91_chooser.ipynb")["cells"])
     ways = "Reference · [A small chapter](00_small.ipynb) · [Words](92_glossary.ipynb)"
     assert head == f"# Wants\n\nYou find it.\n\n{ways}"
-    assert "| [See it](#See-it) | <code>register&#95;<wbr>hook</code> | 1.0 |" in table
+    assert group == "## See what layers compute"
     section = next(cell for cell in saved(course)["cells"] if "".join(cell["source"]).startswith("## 1 · Where"))
     where = f"00_small.ipynb#cell-id={section['id']}"
     assert (
-        text == "## See it\n\nAlso asked as: look at it.\n\n"
-        f"`torch.Tensor.register_hook` · since torch 1.0 · taught in chapter [00, section 1]({where})"
+        text == "### See it\n\nLook.\n\n```python\nlook(x)\n```\n\n"
+        f"`torch.Tensor.register_hook` · since torch 1.0 · taught in chapter [00, section 1]({where})\n\n"
+        "Also asked as: look at it."
     )
-    assert (code, last) == ("print('seen')", "Done.")
+    assert (code, last) == ("# The proof\nprint('seen')", "Done.")
 
 
 @pytest.mark.parametrize(

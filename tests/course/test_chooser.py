@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+import traitlets
 from torch import distributed, nn
+from torch.nn.utils import prune
 from torch.optim import Optimizer
 
 from hookscope import census
 from hookscope_course.history import make
+from hookscope_course.reference.chooser import GROUPS, Chooser
 from lessons.build import reading, since
 from tests.shared import ROOT
 
@@ -154,6 +157,82 @@ def test_a_snippet_is_short_and_stands_alone(row: dict) -> None:
     assert lines[0] == "import torch"
     ours = any(hook.startswith("hookscope.") for hook in row["hooks"])
     assert ("hookscope" in row["snippet"]) == ours, "torch and nothing else, where a hook of torch's does it"
+
+
+# --- the lines to paste
+
+
+class FirstToken(nn.Module):
+    """As the head of a vision transformer."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens[:, 0]
+
+
+def names_of_a_reader(row: dict) -> dict[str, object]:
+    """What the lines may use: a model, a layer of it, an input, and whatever else a reader has who wants this."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    x = torch.randn(3, 4, requires_grad=True)
+    if row["want"] == "See attention maps":
+        model, x = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), torch.randn(1, 3, 4)
+        return {"torch": torch, "model": model, "x": x}
+    if "vision transformer" in row["want"]:
+        model, x = model.append(FirstToken()), torch.randn(1, 1 + 14 * 14, 4)
+    if "pruned" in row["want"]:
+        prune.l1_unstructured(model[0], "weight", 1)
+    names = {"torch": torch, "model": model, "layer": model[0], "x": x, "loader": [x.detach(), x.detach()]}
+    names |= {"hook": lambda *call: None, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    if "handle.remove" in row["lines"]:
+        names["handle"] = model[0].register_forward_hook(lambda *call: None)
+    if "compiled(" in row["lines"]:
+        names["compiled"] = torch.compile(model, backend="eager")
+    if "ddp_model" in row["lines"]:
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+        names["ddp_model"] = nn.parallel.DistributedDataParallel(model)
+    return names
+
+
+@each_row
+def test_the_lines_run_on_a_model_of_ones_own(row: dict, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # some write a file
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            torch._dynamo.config.patch(skip_nnmodule_hook_guards=True),
+        ):
+            warnings.simplefilter("ignore")
+            exec(row["lines"], names_of_a_reader(row))
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+@each_row
+def test_the_lines_are_few_and_call_what_the_row_names(row: dict) -> None:
+    lines = row["lines"].strip().splitlines()
+    assert len(lines) <= 8
+    assert max(map(len, lines)) <= 92
+    if not row["want"].startswith("Copy or save"):  # there the lines remove a hook
+        assert any(hook.rpartition(".")[2] in row["lines"] for hook in row["hooks"])
+    assert row["answer"].endswith(".")
+    assert 1 <= row["answer"].count(". ") + 1 <= 2
+    assert len(row["answer"]) <= 120
+
+
+def test_rows_stand_group_by_group() -> None:
+    groups = [row["group"] for row in ROWS]
+    assert groups == sorted(groups, key=[*GROUPS].index)
+    assert {*groups} == {*GROUPS}
+
+
+def test_the_widget_has_every_row() -> None:
+    chooser = Chooser("nan")
+    assert [row["want"] for row in chooser._rows] == [row["want"] for row in ROWS]
+    assert chooser.numbers()[0]["lines"] == ROWS[0]["lines"].strip()
+    with pytest.raises(traitlets.TraitError):
+        chooser.group = "nothing"
 
 
 # --- since when: each row was run on the releases (lessons/build/since.py)

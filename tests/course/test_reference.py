@@ -9,6 +9,7 @@ import mistune
 import nbformat
 import pytest
 
+from hookscope_course.reference.chooser import GROUPS
 from lessons.build import filling, reading
 from tests.shared.lessons import REFERENCES, parsed
 
@@ -148,15 +149,18 @@ def test_the_ledger_counts_its_verdicts() -> None:
     assert said == {verdict.replace(" ", "\u00a0"): verdicts.count(verdict) for verdict in filling.VERDICTS}
 
 
-def test_the_chooser_leads_from_each_want_to_its_snippet() -> None:
+def test_the_chooser_has_for_each_want_an_answer_lines_and_a_folded_proof() -> None:
     wants = reading.rows_of("chooser.toml", "want")
-    assert [row[0] for row in rows("chooser")] == [
-        f"[{want['want']}](#{want['want'].replace(' ', '-')})" for want in wants
-    ]
     cells = PAGES["chooser"].notebook.cells
+    group = ""
     for want in wants:
-        place = next(i for i, cell in enumerate(cells) if cell.source.startswith(f"## {want['want']}\n"))
-        assert cells[place + 1].source == want["snippet"].strip()
+        place = next(i for i, cell in enumerate(cells) if cell.source.startswith(f"### {want['want']}\n"))
+        if want["group"] != group:
+            group = want["group"]
+            assert cells[place - 1].source == f"## {GROUPS[group]}"
+        assert f"{want['answer']}\n\n```python\n{want['lines']}```" in cells[place].source
+        assert cells[place + 1].source == f"# The proof\n{want['snippet'].strip()}"
+        assert cells[place + 1].metadata["jupyter"] == {"source_hidden": True}
         saved = nbformat.read(PAGES["chooser"].target, as_version=4).cells[place + 1]
         assert saved.outputs[0].text.strip() == want["prints"]
 
@@ -176,7 +180,7 @@ def test_a_term_has_a_sentence_a_place_and_words_in_their_own_script(term: dict)
         found = re.fullmatch(r"\[chooser\]\(91_chooser\.ipynb#cell-id=([\w-]+)\)", where)
         assert found, where
         (cell,) = [cell for cell in PAGES["chooser"].notebook.cells if cell.id == found[1]]
-        assert cell.source.startswith(f"## {term['want']}\n")
+        assert cell.source.startswith(f"### {term['want']}\n")
     else:
         where = where.replace("\u00a0§\u00a0", ", section ")
         assert where == filling.link(term["chapter"], term["section"])
