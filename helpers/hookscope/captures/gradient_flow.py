@@ -49,7 +49,7 @@ def gradient_flow(seen: Capture) -> Picture:
         ...     net(torch.tensor([[3.0], [-1.0]])).sum().backward()
         >>> gradient_flow(seen)
         Sequential: activations and gradients of 2 calls
-        call  type    mean |x|  max |x|  zeros %  mean |grad|  max |grad|  grad zeros %
+        call  type    mean |x|  max |x|  % zeros  mean |grad|  max |grad|  grad % zeros
         ----  ------  --------  -------  -------  -----------  ----------  ------------
         0     Linear         4        6        0          0.5           1            50
         1     ReLU           3        6       50            1           1             0
@@ -66,9 +66,9 @@ def gradient_flow(seen: Capture) -> Picture:
     rows: list[dict[str, object]] = []
     for call, x, grad in zip(calls, *sizes.values(), strict=True):
         row: dict[str, object] = {"call": call.label, "type": call.type}
-        row |= {"mean |x|": x.get("mean"), "max |x|": x.get("max"), "zeros %": x.get("zeros")}
+        row |= {"mean |x|": x.get("mean"), "max |x|": x.get("max"), "% zeros": x.get("zeros")}
         if any(sizes["gradient"]):
-            row |= {"mean |grad|": grad.get("mean"), "max |grad|": grad.get("max"), "grad zeros %": grad.get("zeros")}
+            row |= {"mean |grad|": grad.get("mean"), "max |grad|": grad.get("max"), "grad % zeros": grad.get("zeros")}
         bad = [
             f"{size[what]:.0f} {what} in the {of}"
             for of, size in (("output", x), ("gradient", grad))
@@ -138,7 +138,7 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
         # Beside each other the entries need the width of ten columns; a narrower figure has them below each other.
         figure.legend(loc="outside upper right", ncols=2 if columns >= 10 else 1, frameon=False)
     above.grid(axis="y", color="0.9")
-    below.set_ylabel("zeros %")
+    below.set_ylabel("% zeros")
     below.set_ylim(0, 100)
     marks = range(0, columns, -(-columns // _LABELS))  # more labels would not be legible
     labels = [shorten(calls[i * each].label, _LONG) for i in marks]

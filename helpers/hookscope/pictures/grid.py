@@ -91,7 +91,7 @@ def feature_grid(
         conv1: all 3 channels
         shape (1, 3, 2, 2) read as (N, C, H, W), sample 0
         scale: each map has its own, from min (dark) to max (bright)
-        channel  min  max  mean  zeros %
+        channel  min  max  mean  % zeros
         -------  ---  ---  ----  -------
               0   -4   -1  -2.5        0
               1    0    3   1.5       25
@@ -369,7 +369,7 @@ class _MapStats:
             row |= {"min": float(self.low[i]), "max": float(self.high[i]), "mean": float(self.mean[i])}
             # Only an exact 100 % must be shown as 100.
             share = 100 * int(self.zeros[i]) / self.size
-            row["zeros %"] = share if share == 100 else min(share, 99.99)
+            row["% zeros"] = share if share == 100 else min(share, 99.99)
             row |= {name: int(counts[i]) for name, counts in self.special.items()}
             if noted:
                 row["note"] = notes.get(self.marks[i])

@@ -28,9 +28,9 @@ def test_numbers_come_in_call_order_and_are_those_of_the_moment(stats):
         net(torch.tensor([[3.0], [-1.0]])).sum().backward()
     flow = gradient_flow(seen)
     first, second = flow.rows
-    assert (first["call"], first["mean |x|"], first["max |x|"], first["zeros %"]) == ("0", 4, 6, 0)
-    assert (first["mean |grad|"], first["max |grad|"], first["grad zeros %"]) == (0.5, 1, 50)
-    assert (second["call"], second["mean |x|"], second["zeros %"]) == ("1", 3, 50)
+    assert (first["call"], first["mean |x|"], first["max |x|"], first["% zeros"]) == ("0", 4, 6, 0)
+    assert (first["mean |grad|"], first["max |grad|"], first["grad % zeros"]) == (0.5, 1, 50)
+    assert (second["call"], second["mean |x|"], second["% zeros"]) == ("1", 3, 50)
     assert "from 3 (1) to 4 (0)" in flow.alt
     assert flow.png.startswith(b"\x89PNG")
 
@@ -51,7 +51,7 @@ def test_nan_inf_dead_and_missing_are_said():
     with capture(net) as seen:
         net(torch.tensor([1.0]))
     dead, odd = gradient_flow(seen).rows
-    assert (dead["call"], dead["zeros %"], dead["mean |x|"]) == ("dead", 100, 0)
+    assert (dead["call"], dead["% zeros"], dead["mean |x|"]) == ("dead", 100, 0)
     assert odd["note"] == "1 NaN in the output, 1 inf in the output"
     assert odd["max |x|"] == 2
     assert "mean |grad|" not in odd

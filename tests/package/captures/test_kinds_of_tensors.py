@@ -96,8 +96,8 @@ def test_nothing_is_known_of_a_tensor_without_values(make: Callable[[], Tensor],
     assert all(math.isnan(number) for number in found[2:])
     flow = gradient_flow(seen)
     first, second = flow.rows
-    assert first == {"call": "0", "type": "Do", "mean |x|": None, "max |x|": None, "zeros %": None}
-    assert (second["mean |x|"], second["zeros %"]) == (1, 50), "of the tensor that has values"
+    assert first == {"call": "0", "type": "Do", "mean |x|": None, "max |x|": None, "% zeros": None}
+    assert (second["mean |x|"], second["% zeros"]) == (1, 50), "of the tensor that has values"
     assert repr(flow).splitlines()[-2].split() == ["0", "Do"]
 
 

@@ -19,15 +19,15 @@ def test_rows_hold_the_numbers_of_every_channel():
     assert numbers(grid, "min") == maps.amin(1).tolist()
     assert numbers(grid, "max") == maps.amax(1).tolist()
     assert numbers(grid, "mean") == pytest.approx(maps.mean(1).tolist())
-    assert numbers(grid, "zeros %") == pytest.approx(((maps == 0).double().mean(1) * 100).tolist())
-    assert list(grid.rows[0]) == ["channel", "min", "max", "mean", "zeros %"]
+    assert numbers(grid, "% zeros") == pytest.approx(((maps == 0).double().mean(1) * 100).tolist())
+    assert list(grid.rows[0]) == ["channel", "min", "max", "mean", "% zeros"]
 
 
 def test_almost_all_zeros_is_not_all_zeros():
     activation = torch.zeros(1, 1, 300, 300)
     activation[..., 0, 0] = 1
     grid = feature_grid(activation)
-    assert grid.rows[0]["zeros %"] == 99.99
+    assert grid.rows[0]["% zeros"] == 99.99
     assert "dead" not in grid.alt
 
 

@@ -78,7 +78,7 @@ def test_run_again_takes_the_weights_and_hooks_of_now() -> None:
     picker.run()
     handle.remove()
     assert picker.layer == "0"
-    assert picker.rows[0]["zeros %"] == 100
+    assert picker.rows[0]["% zeros"] == 100
 
 
 def test_a_cell_that_runs_again_closes_what_it_made_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def test_nan_and_dead_channels_are_said() -> None:
     output[0, 1, 0, 0] = float("nan")
     picker = LayerPicker(Do(lambda x: output), torch.zeros(1))
     assert ["NaN or inf", "1"] in picker.facts
-    assert picker.rows[0]["zeros %"] == 100
+    assert picker.rows[0]["% zeros"] == 100
 
 
 def test_an_overwritten_output_is_shown_as_it_was_and_said_to_be() -> None:
