@@ -22,7 +22,16 @@ from hookscope.samples.photos import normalize
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.card import Card
 
-__all__ = ["LARGEST", "MOST_CHANNELS", "NO_WEIGHTS", "STATEMENTS", "ReportReview", "load_photo", "review", "show_report"]
+__all__ = [
+    "LARGEST",
+    "MOST_CHANNELS",
+    "NO_WEIGHTS",
+    "STATEMENTS",
+    "ReportReview",
+    "load_photo",
+    "review",
+    "show_report",
+]
 
 LARGEST = 80 * 80
 """The pixels that a box may have: about an eighth of the photograph."""
@@ -137,7 +146,7 @@ def load_photo(name: str | Path) -> Tensor:
     return normalize(crop(torch.from_numpy(pixels))[None].float() / 255)
 
 
-def show_report(report: Mapping[str, Any], quiet: Hook) -> None:
+def show_report(report: Mapping[str, Any], quiet: Hook | None) -> None:
     """Show the page of a report, below the cell.
 
     Args:
@@ -150,7 +159,7 @@ def show_report(report: Mapping[str, Any], quiet: Hook) -> None:
     display(_page_of(report, quiet))  # type: ignore[no-untyped-call]
 
 
-def _page_of(report: Mapping[str, Any], quiet: Hook) -> Picture | Card:
+def _page_of(report: Mapping[str, Any], quiet: Hook | None) -> Picture | Card:
     if not samples.has_photo_weights():
         return Card("No page.", NO_WEIGHTS)
     if holds_blank(report):
@@ -159,7 +168,7 @@ def _page_of(report: Mapping[str, Any], quiet: Hook) -> Picture | Card:
     return page or Card("No page yet.", "the report needs a photograph")
 
 
-def review(report: Mapping[str, Any], quiet: Hook) -> ReportReview:
+def review(report: Mapping[str, Any], quiet: Hook | None) -> ReportReview:
     """Run every claim of a report, and judge it.
 
     Nothing that is written into the report is taken for true: all classes and probabilities are measured here.
@@ -274,7 +283,7 @@ def _is_box(box: object) -> bool:
     if not isinstance(box, tuple | list) or len(box) != 4 or any(type(edge) is not int for edge in box):
         return False
     top, bottom, left, right = box
-    return 0 <= top < bottom <= SIDE and 0 <= left < right <= SIDE
+    return bool(0 <= top < bottom <= SIDE and 0 <= left < right <= SIDE)
 
 
 def _wrong_chance(field: str, name: str, covered: float, whole: float) -> str:
@@ -299,7 +308,11 @@ class _Refused(Exception):  # noqa: N818  # a reason, not an error
 
 
 def _wrong_hook(
-    found: ReportReview, net: samples.PhotoCNN, quiet: Hook, image: Tensor, read: Callable[[str, Tensor], Reading]
+    found: ReportReview,
+    net: samples.PhotoCNN,
+    quiet: Hook | None,
+    image: Tensor,
+    read: Callable[[str, Tensor], Reading],
 ) -> tuple[str, str]:
     """Say why the hook gets no point for the class that it turns, and none for the classes that it keeps."""
     first = "this counts when the hook turns the class, point 4"
@@ -310,7 +323,7 @@ def _wrong_hook(
         hooked = read("with the hook", _run(net, quiet, image, scales))
         rest = [name for name in samples.PHOTOS if name != found.report["photo"]]
         images = torch.cat([samples.photo(name) for name in rest])
-        pairs = zip(*(logits.argmax(dim=1).tolist() for logits in (net(images), _run(net, quiet, images, scales))))
+        plain, silenced = net(images).argmax(dim=1).tolist(), _run(net, quiet, images, scales).argmax(dim=1).tolist()
     except _Refused as refused:
         return str(refused), first
     except Exception as error:
@@ -318,7 +331,7 @@ def _wrong_hook(
     found.channels = int((scales != 1).sum())
     found.others = {
         name: (samples.PHOTO_CLASSES[was], samples.PHOTO_CLASSES[now])
-        for name, (was, now) in zip(rest, pairs, strict=True)
+        for name, was, now in zip(rest, plain, silenced, strict=True)
     }
     if hooked.first == found.readings[0].first:
         return f"with your hook, the network still says {hooked.first}, {hooked.chance:.2f}", first
@@ -367,7 +380,9 @@ def _run(net: samples.PhotoCNN, quiet: Hook, images: Tensor, scales: Tensor) -> 
     before, after = seen
     _result(after, before)
     if not torch.allclose(after, before * scales.to(before.dtype)[:, None, None], atol=1e-5):
-        raise _Refused("on a photograph your hook does something else than on other maps; scale the same channels always")
+        raise _Refused(
+            "on a photograph your hook does something else than on other maps; scale the same channels always"
+        )
     return logits
 
 
@@ -392,25 +407,25 @@ def _draw(found: ReportReview, image: Tensor, name: str) -> bytes:
     from matplotlib.patches import Rectangle
 
     first = found.readings[0].first
-    figure = Figure(figsize=(9, 6.4), layout="constrained")
+    figure = Figure(figsize=(9, 6.2), layout="constrained")
     figure.suptitle(f"Why does the network say “{first}”?", x=0.01, ha="left", fontsize=16, color=_INK)
-    panels = figure.subplot_mosaic([["photo", "bars"], ["words", "words"]], height_ratios=[2.2, 1])
+    panels = figure.subplot_mosaic([["photo", "bars"], ["words", "words"]], height_ratios=[2.4, 1])
     panels["photo"].imshow(samples.denormalize(image)[0].permute(1, 2, 0).numpy())
     panels["photo"].set(xticks=[], yticks=[], title=name)
     for field, (top, bottom, left, right) in found.boxes.items():
         color, line = _LOOKS[field]
-        edges = {"facecolor": "none", "edgecolor": color, "linestyle": line, "linewidth": 3}
+        edges: dict[str, Any] = {"facecolor": "none", "edgecolor": color, "linestyle": line, "linewidth": 3}
         panels["photo"].add_patch(Rectangle((left, top), right - left, bottom - top, **edges))
-        label = {"color": "white", "fontsize": 11, "va": "top", "bbox": {"color": color, "pad": 1.5}}
+        label: dict[str, Any] = {"color": "white", "fontsize": 11, "va": "top", "bbox": {"color": color, "pad": 1.5}}
         panels["photo"].text(left + 3, top + 4, field, **label)
-    bars, top = panels["bars"], max(reading.chance for reading in found.readings)
+    bars, most = panels["bars"], max(reading.chance for reading in found.readings)
     labels = [reading.done for reading in found.readings]
     colors = [_LOOKS.get(label.split()[0], ("#5b6774", ""))[0] for label in labels]
     bars.barh(labels, [reading.chance for reading in found.readings], color=colors, height=0.6)
     for at, reading in enumerate(found.readings):
         said = f"{reading.chance:.2f}" + (f", says {reading.first}" if reading.first != first else "")
-        bars.text(reading.chance + top / 50, at, said, va="center", color=_INK)
-    bars.set(xlim=(0, 2 * top), xticks=[], title=f"probability of {first}")
+        bars.text(reading.chance + most / 50, at, said, va="center", color=_INK)
+    bars.set(xlim=(0, 2 * most), xticks=[], title=f"probability of {first}")
     bars.invert_yaxis()
     bars.spines[["top", "right", "bottom"]].set_visible(False)
     panels["words"].axis("off")
@@ -422,8 +437,10 @@ def _words(found: ReportReview) -> str:
     said = found.report.get("sentence")
     kept = [name for name, (was, now) in found.others.items() if was == now]
     limits = [text for letter, (text, _) in STATEMENTS.items() if letter in (found.report.get("limits") or ())]
+    sizes = {f"{bottom - top} by {right - left}" for top, bottom, left, right in found.boxes.values()}
     lines = [
         f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)",
+        f"Covered: {' and '.join(sorted(sizes))} pixels, with gray." if sizes else "",
         f"The hook scales {found.channels} of 1,280 channels of head. "
         f"Of {len(found.others)} other photographs, {len(kept)} keep their class."
         if found.others

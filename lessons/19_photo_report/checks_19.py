@@ -12,7 +12,7 @@ from hookscope_course.practice.probing import CALLS_NOTHING
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
-def check_q1(report: Mapping[str, Any], quiet: Hook) -> Wrong | None:
+def check_q1(report: Mapping[str, Any] | object, quiet: Hook | None) -> Wrong | None:
     if not samples.has_photo_weights():
         return Wrong(NO_WEIGHTS)
     if not isinstance(report, Mapping):

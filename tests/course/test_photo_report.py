@@ -102,12 +102,12 @@ def test_a_claim_that_is_not_true_gets_no_point(changes: dict[str, Any], points:
 
 def for_the_astronaut_only(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     """Quiet what is right for one photograph, and leave all others as they are."""
-    return output if len(output) == 4 else QUIET(module, args, output)  # type: ignore[no-any-return]
+    return output if len(output) == 4 else QUIET(module, args, output)
 
 
 def only_maps_of_photographs(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     """Pass the probe with a good hook, and do something else on photographs."""
-    return QUIET(module, args, output) if output.dtype == torch.float64 else 0 * output  # type: ignore[no-any-return]
+    return QUIET(module, args, output) if output.dtype == torch.float64 else 0 * output
 
 
 def in_the_middle_only(module: nn.Module, args: Any, output: Tensor) -> Tensor:
@@ -148,11 +148,12 @@ def test_a_hook_that_does_something_else_gets_no_point(quiet: Any, points: set[i
 
 
 def test_channels_that_another_photograph_needs_cost_the_fifth_point() -> None:
-    names = {"__name__": "__main__", "torch": torch}
+    names: dict[str, Any] = {"__name__": "__main__", "torch": torch}
     exec(EXERCISE.text.before, names)
-    rank, index = names["rank_channels"], samples.PHOTO_CLASSES.index  # type: ignore[attr-defined]
-    both = [*rank(samples.photo("cat"), index("Egyptian cat"))[:2], *rank(samples.photo("astronaut"), index("barbell"))[:2]]
-    found = lost(REPORT, zero(torch.stack(both)))
+    rank, index = names["rank_channels"], samples.PHOTO_CLASSES.index
+    of_cat = rank(samples.photo("cat"), index("Egyptian cat"))[:2]
+    of_barbell = rank(samples.photo("astronaut"), index("barbell"))[:2]
+    found = lost(REPORT, zero(torch.cat([of_cat, of_barbell])))
     assert found == {5: "cat turns from Egyptian cat to tiger cat; leave alone the channels that it needs"}
 
 
@@ -181,9 +182,9 @@ def test_the_page_says_everything_in_words() -> None:
 
 
 def test_a_page_with_nothing_on_it_yet_and_one_without_a_photograph() -> None:
-    nothing = {field: None for field in REPORT}
+    nothing = dict.fromkeys(REPORT)
     assert isinstance(photo_report._page_of(nothing, QUIET), Card)
-    page = review({**nothing, "photo": "astronaut"}, None).picture()  # type: ignore[arg-type]
+    page = review({**nothing, "photo": "astronaut"}, None).picture()
     assert page is not None
     assert "Your sentence is missing" in page.alt
     assert page.png
