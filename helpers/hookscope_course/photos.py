@@ -15,9 +15,9 @@ __all__ = ["load_photo_cnn", "name_part_of_cat", "vary_cat"]
 _EYES = ((86, 73, 30), (102, 182, 26))
 _NOSE = ((185, 142, 26),)
 MISSING = (
-    f"NOTE: the weights of the photo network are missing ({PHOTO_WEIGHTS}). It goes on untrained, "
-    "so its maps on this page mean nothing. notebooks/05_feature_maps.ipynb has the pictures of the trained network. "
-    "All that is about digits is as it should be."
+    f"NOTE: the weights of the photo network are missing ({PHOTO_WEIGHTS}). It goes on untrained, so what it says on "
+    "this page means nothing. The folder notebooks/ has the page with the results of the trained network. "
+    "Other networks on the page are as they should be."
 )
 
 

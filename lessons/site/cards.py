@@ -37,10 +37,11 @@ def cards(folder: Path) -> str:
 
 
 def picture_of(notebook: Path) -> bytes | None:
-    """The largest picture of a notebook that is not the map of all hooks; None where there is none."""
+    """The largest picture of a notebook that is no map of all hooks and in no solution; None where there is none."""
     found = [
         base64.b64decode(image)
         for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if "solution" not in cell["metadata"].get("tags", [])
         for output in cell.get("outputs", [])
         for alt, image in _PICTURE.findall("".join(output.get("data", {}).get("text/html", "")))
         if not alt.startswith(_MAP)

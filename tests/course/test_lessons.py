@@ -76,7 +76,8 @@ def test_one_to_four_exercises_each_with_question_blank_hint_and_folded_solution
     assert 1 <= len(names) <= most
     cells = chapter.notebook.cells
     lines = "\n".join(code_cells(chapter)).splitlines()
-    assert f"{', '.join(texts)} = exercises({int(chapter.number)})" in lines
+    unpacked = ", ".join(texts) if len(texts) > 1 else f"({', '.join(texts)},)"
+    assert f"{unpacked} = exercises({int(chapter.number)})" in lines
     for name, text in texts.items():
         place = next(at for at, cell in enumerate(cells) if f"# {text.heading}\n\n{text.question}" in cell.source)
         question, blank, hint, solution = cells[place : place + 4]

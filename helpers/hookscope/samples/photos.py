@@ -44,9 +44,13 @@ def photo(name: str = "cat") -> Tensor:
         near = get_close_matches(str(name), PHOTOS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f". Pass one of {', '.join(PHOTOS)}"
         raise ValueError(f"no photo {name!r}{hint}")
-    pixels = _load()[name].expand(3, -1, -1)[None].float() / 255
-    mean, std = _constants(pixels)
-    return (pixels - mean) / std
+    return normalize(_load()[name].expand(3, -1, -1)[None].float() / 255)
+
+
+def normalize(colors: Tensor) -> Tensor:
+    """Return red, green and blue from 0 to 1, of shape (N, 3, H, W), as the network expects them."""
+    mean, std = _constants(colors)
+    return (colors - mean) / std
 
 
 def denormalize(images: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def assignment(chapter: int) -> dict[str, Any]:
 
     """
     texts = read_exercises(folder_of(chapter) / "exercises.md")
-    names = ", ".join(text.name for text in texts)
+    names = ", ".join(text.name for text in texts) + "," * (len(texts) == 1)
     setup = _SETUP + f"{names} = exercises({chapter})"
     cells = [
         _cell("markdown", f"# Exercises of chapter {chapter:02}\n\n{_HOW}", "title", locked=True),
