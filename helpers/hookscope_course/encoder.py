@@ -1,0 +1,132 @@
+"""What chapter 14 does with the sentence encoder: with or without its weights, and all its heads in one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hookscope import samples
+from hookscope.pictures.picture import Picture, from_figure
+from hookscope.samples.minilm import SENTENCE_WEIGHTS
+
+if TYPE_CHECKING:
+    from transformers import BertModel
+
+__all__ = ["SENTENCE", "draw_heads", "load_encoder", "record_weights", "recorded_weights"]
+
+SENTENCE = "The pilot landed the old plane on a field near the village."
+PIECES = ("[CLS]", *SENTENCE.lower().replace(".", " .").split(), "[SEP]")
+_IDS = ()
+RECORDING = Path(__file__).with_name("encoder.safetensors")
+MISSING = (
+    f"NOTE: the weights of the sentence encoder are missing ({SENTENCE_WEIGHTS}). The model goes on untrained. "
+    "The figure of its heads, and the numbers that are counted in it, are those of the trained one, from a recording."
+)
+_COLORS = {"next": "#0b62c4", "previous": "#b03f08", "separator": "#6b3fa0"}
+_SIGNS = {"next": "→", "previous": "←", "separator": "S"}
+
+
+def load_encoder() -> tuple[BertModel, dict[str, Tensor], list[str]]:
+    """Return the model of `samples.sentence_encoder()`, the batch for `SENTENCE`, and its tokens.
+
+    If the weights are not installed, say so, and return an untrained model of the same size.
+
+    Example:
+        >>> model, batch, pieces = load_encoder()
+        >>> batch["input_ids"].shape[1] == len(pieces)
+        True
+
+    """
+    if samples.has_sentence_weights():
+        model, tokenizer = samples.sentence_encoder()
+        batch = dict(tokenizer(SENTENCE, return_tensors="pt"))
+        return model, batch, tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
+    from transformers import BertConfig, BertModel
+
+    print(MISSING)
+    config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = BertModel(config).eval()
+    ids = torch.tensor([_IDS])
+    return model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, list(PIECES)
+
+
+def recorded_weights() -> Tensor:
+    """Return the recorded attention weights of the trained encoder: (layers, heads, from, to)."""
+    from safetensors.torch import load_file
+
+    return load_file(RECORDING)["weights"].float()
+
+
+def record_weights() -> None:
+    """Write the recording anew: `python -c "from hookscope_course.encoder import record_weights; record_weights()"`."""
+    from safetensors.torch import save_file
+
+    import hookscope
+
+    model, batch, _ = load_encoder()
+    maps = hookscope.attention(model, kwargs=batch)
+    weights = torch.cat([found.weights for found in maps])
+    save_file({"weights": weights.half().contiguous()}, RECORDING)
+
+
+def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Picture:
+    """Draw a small map for each head, a row for each layer; color the frame of heads that do one thing.
+
+    Args:
+        weights: (layers, heads, from, to).
+        pieces: the tokens; the last one is the separator.
+        above: a head does a thing if it gives more than this to the next token, the previous one or the separator, in
+            the mean over the tokens.
+
+    """
+    from matplotlib.figure import Figure
+
+    layers, heads = weights.shape[:2]
+    shares = {
+        "next": weights.diagonal(1, -2, -1).mean(-1),
+        "previous": weights.diagonal(-1, -2, -1).mean(-1),
+        "separator": weights[..., :-1, -1].mean(-1),
+    }
+    figure = Figure(figsize=(0.82 * heads + 0.5, 0.9 * layers + 0.75), dpi=100)
+    grid = figure.subplots(layers, heads, squeeze=False)
+    figure.subplots_adjust(left=0.045, right=0.995, top=0.93, bottom=0.1, wspace=0.12, hspace=0.24)
+    rows: list[dict[str, object]] = []
+    counts = dict.fromkeys(shares, 0)
+    for layer in range(layers):
+        for head in range(heads):
+            axes = grid[layer, head]
+            axes.imshow(weights[layer, head].float(), cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            found = {name: round(float(share[layer, head]), 2) for name, share in shares.items()}
+            name = max(found, key=lambda each: found[each])
+            does = float(shares[name][layer, head]) > above
+            for side in axes.spines.values():
+                side.set(color=_COLORS[name] if does else "#b9c2cb", linewidth=3 if does else 0.8)
+            if does:
+                counts[name] += 1
+                axes.set_title(f"{_SIGNS[name]} {found[name]:.2f}", fontsize=8.5, color=_COLORS[name], pad=3)
+            if head == 0:
+                axes.set_ylabel(f"layer {layer}", fontsize=9)
+            if layer == layers - 1:
+                axes.set_xlabel(f"head {head}", fontsize=9)
+            rows.append({"layer": layer, "head": head, **{f"to the {key}": value for key, value in found.items()}})
+    what = "More than half goes to"
+    words = {"next": "the next token", "previous": "the previous token", "separator": "the separator"}
+    at = 0.045
+    for name, text in words.items():
+        line = f"{_SIGNS[name]} {what.lower() if at > 0.05 else what} {text}: {counts[name]} heads"
+        figure.text(at, 0.012, line, fontsize=9.5, color=_COLORS[name], weight="bold")
+        at += 0.32
+    alt = (
+        f"{layers * heads} small attention maps, a row for each of {layers} layers and a column for each of {heads} heads; "
+        f"darker means more. A frame marks heads that give more than {above:g} to one place: "
+        + ", ".join(f"{count} to {words[name]}" for name, count in counts.items())
+        + "."
+    )
+    caption = f"Where the heads look, from each of the {len(pieces)} tokens (rows) to each (columns)"
+    return Picture(from_figure(figure, alt).png, alt, caption, rows)
