@@ -70,7 +70,7 @@ def record_weights() -> None:
 
     model, batch, _ = load_encoder()
     maps = hookscope.attention(model, kwargs=batch)
-    weights = torch.cat([found.weights for found in maps])
+    weights = torch.cat([maps[name].weights for name in maps])
     save_file({"weights": weights.half().contiguous()}, RECORDING)
 
 

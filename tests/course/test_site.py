@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import hookscope
+from hookscope import samples
 from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import (

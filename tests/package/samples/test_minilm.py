@@ -53,11 +53,12 @@ def test_each_call_gives_a_model_of_its_own_in_eval_mode() -> None:
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.zero_()
-    assert all(tensor.any() for tensor in other.parameters())
+    zero = [name for name, tensor in other.named_parameters() if not tensor.any()]
+    assert zero == ["pooler.dense.bias"], "it is 0 in the file"
     ids = tokenizer("The cat sat.")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "the", "cat", "sat", ".", "[SEP]"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "the cat sat."
-    assert len(tokenizer("cat " * 600, truncation=True)["input_ids"]) <= model.config.max_position_embeddings
+    assert len(tokenizer("cat " * 600, truncation=True)["input_ids"]) == 512
 
 
 def put_zip(folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> Path:
