@@ -19,14 +19,14 @@ __all__ = ["SENTENCE", "draw_heads", "load_encoder", "record_weights", "recorded
 
 SENTENCE = "The pilot landed the old plane on a field near the village."
 PIECES = ("[CLS]", *SENTENCE.lower().replace(".", " .").split(), "[SEP]")
-_IDS = ()
+_IDS = (101, 1996, 4405, 5565, 1996, 2214, 4946, 2006, 1037, 2492, 2379, 1996, 2352, 1012, 102)
 RECORDING = Path(__file__).with_name("encoder.safetensors")
 MISSING = (
     f"NOTE: the weights of the sentence encoder are missing ({SENTENCE_WEIGHTS}). The model goes on untrained. "
     "The figure of its heads, and the numbers that are counted in it, are those of the trained one, from a recording."
 )
-_COLORS = {"next": "#0b62c4", "previous": "#b03f08", "separator": "#6b3fa0"}
-_SIGNS = {"next": "→", "previous": "←", "separator": "S"}
+_COLORS = {"the next token": "#0b62c4", "the previous token": "#b03f08", "[CLS]": "#6b3fa0", "[SEP]": "#1b6e3a"}
+_SIGNS = {"the next token": "→", "the previous token": "←", "[CLS]": "C", "[SEP]": "S"}
 
 
 def load_encoder() -> tuple[BertModel, dict[str, Tensor], list[str]]:
@@ -79,18 +79,19 @@ def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Pictur
 
     Args:
         weights: (layers, heads, from, to).
-        pieces: the tokens; the last one is the separator.
-        above: a head does a thing if it gives more than this to the next token, the previous one or the separator, in
-            the mean over the tokens.
+        pieces: the tokens, from [CLS] to [SEP].
+        above: a head does a thing if it gives more than this to the next token, the previous one, [CLS] or [SEP], in the
+            mean over the other tokens.
 
     """
     from matplotlib.figure import Figure
 
     layers, heads = weights.shape[:2]
     shares = {
-        "next": weights.diagonal(1, -2, -1).mean(-1),
-        "previous": weights.diagonal(-1, -2, -1).mean(-1),
-        "separator": weights[..., :-1, -1].mean(-1),
+        "the next token": weights.diagonal(1, -2, -1).mean(-1),
+        "the previous token": weights.diagonal(-1, -2, -1).mean(-1),
+        "[CLS]": weights[..., 1:, 0].mean(-1),
+        "[SEP]": weights[..., :-1, -1].mean(-1),
     }
     figure = Figure(figsize=(0.82 * heads + 0.5, 0.9 * layers + 0.75), dpi=100)
     grid = figure.subplots(layers, heads, squeeze=False)
@@ -114,18 +115,15 @@ def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Pictur
                 axes.set_ylabel(f"layer {layer}", fontsize=9)
             if layer == layers - 1:
                 axes.set_xlabel(f"head {head}", fontsize=9)
-            rows.append({"layer": layer, "head": head, **{f"to the {key}": value for key, value in found.items()}})
-    what = "More than half goes to"
-    words = {"next": "the next token", "previous": "the previous token", "separator": "the separator"}
-    at = 0.045
-    for name, text in words.items():
-        line = f"{_SIGNS[name]} {what.lower() if at > 0.05 else what} {text}: {counts[name]} heads"
+            rows.append({"layer": layer, "head": head, **{f"to {key}": value for key, value in found.items()}})
+    figure.text(0.045, 0.012, "More than half goes to", fontsize=9.5)
+    for at, name in zip((0.24, 0.44, 0.67, 0.84), shares, strict=True):
+        line = f"{_SIGNS[name]} {name}: {counts[name]} head{'' if counts[name] == 1 else 's'}"
         figure.text(at, 0.012, line, fontsize=9.5, color=_COLORS[name], weight="bold")
-        at += 0.32
     alt = (
         f"{layers * heads} small attention maps, a row for each of {layers} layers and a column for each of {heads} heads; "
         f"darker means more. A frame marks heads that give more than {above:g} to one place: "
-        + ", ".join(f"{count} to {words[name]}" for name, count in counts.items())
+        + ", ".join(f"{count} to {name}" for name, count in counts.items())
         + "."
     )
     caption = f"Where the heads look, from each of the {len(pieces)} tokens (rows) to each (columns)"

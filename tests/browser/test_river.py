@@ -51,7 +51,7 @@ def test_play_and_step(opened: Lab) -> None:
     lab, stage = opened, the_river(opened)
     say = stage.locator(".sc-say")
     expect(say).to_contain_text("Row 5, cat: blocks.1.mlp adds ")
-    assert lens_words(stage)[-1] == "run"
+    assert lens_words(stage)[-1] == "wait"
     expect(stage.locator(".rr-lens.rr-found")).to_have_count(1)
     stage.get_by_role("slider", name="station").fill("0")
     expect(say).to_contain_text("the stream begins as the sum of two embeddings")

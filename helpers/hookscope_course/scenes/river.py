@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.samples import STORY_WORDS, StoryLM, story_tokens, story_words
-from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.scenes.river_geometry import place_river
 
 __all__ = ["EXAMPLES", "ResidualRiver", "StreamOfText", "read_stream"]
@@ -57,7 +57,7 @@ def read_stream(model: StoryLM, text: str) -> StreamOfText:
         >>> from hookscope import samples
         >>> found = read_stream(samples.story_lm(), "the dogs near the cat")
         >>> found.top[-1][-1][0][0]
-        'run'
+        'wait'
 
     """
     tokens = story_tokens(text).to(model.head.weight.device)
@@ -94,7 +94,7 @@ def read_stream(model: StoryLM, text: str) -> StreamOfText:
 
     def norms(tensor: Tensor) -> list[float]:
         rows = tensor if tensor.dim() == 2 else tensor[0]
-        return [round(value, 2) for value in rows.norm(dim=-1).tolist()]
+        return [round(value, 3) for value in rows.norm(dim=-1).tolist()]
 
     return StreamOfText(
         story_words(tokens),
@@ -187,7 +187,8 @@ class ResidualRiver(HookWidget):
     @traitlets.validate("text")
     def _check_text(self, proposal: Mapping[str, Any]) -> str:
         text = " ".join(str(proposal["value"]).split())
-        if not hasattr(self, "_model") or text in self._texts:
+        if text in self._texts:
+            self.problem = ""
             return text
         if "text" not in self._received:
             self._texts = {**self._texts, text: read_stream(self._model, text)._asdict()}
@@ -218,7 +219,6 @@ class ResidualRiver(HookWidget):
         self._read = self.text
 
     @traitlets.observe("text", "token", "depth", "tap", "lens")
-    @show_errors
     def _on_change(self, change: Mapping[str, Any]) -> None:
         self._describe()
 
@@ -378,9 +378,9 @@ def _describe_taps(blocks: int) -> dict[str, dict[str, str]]:
         block, half = divmod(depth, 2)
         if half:
             name, module, before = f"blocks.{block}.attn", f"blocks[{block}].norm2", True
-        elif depth == 2 * blocks:
-            name, module, before = f"blocks.{block - 1}.mlp", "norm", True
+        elif depth == 2 * blocks:  # a hook on `norm` would call itself
+            name, module, before = f"blocks.{block - 1}.mlp", f"blocks[{block - 1}]", False
         else:
             name, module, before = f"blocks.{block - 1}.mlp" if block else "embedding", f"blocks[{block}]", True
-        add(f"lens after {name}", "lens", said, _fill(word, {"stream": "args[0][0, {row}]"}), module, before)
+        add(f"lens after {name}", "lens", said, _fill(word, {"stream": "args[0][0, {row}]" if before else "output[0, {row}]"}), module, before)
     return taps

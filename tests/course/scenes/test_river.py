@@ -53,11 +53,11 @@ def test_every_number_is_that_of_the_modules(lm, text):
     assert found.words == samples.story_words(samples.story_tokens(text))
     assert set(found.added) == set(parts)
     for name, rows in found.added.items():
-        assert rows == pytest.approx(parts[name].norm(dim=-1).tolist(), abs=0.006)
+        assert rows == pytest.approx(parts[name].norm(dim=-1).tolist(), abs=0.0006)
     for rows, stream in zip(found.stream, streams, strict=True):
-        assert rows == pytest.approx(stream[0].norm(dim=-1).tolist(), abs=0.006)
+        assert rows == pytest.approx(stream[0].norm(dim=-1).tolist(), abs=0.0006)
     for number, (before, after) in enumerate(zip(streams[::2], streams[2::2], strict=False)):
-        assert found.own[f"blocks.{number}"] == pytest.approx((after - before)[0].norm(dim=-1).tolist(), abs=0.006)
+        assert found.own[f"blocks.{number}"] == pytest.approx((after - before)[0].norm(dim=-1).tolist(), abs=0.0006)
     for rows, chance in zip(found.top, chances, strict=True):
         for row, top in enumerate(rows):
             assert [word for word, _ in top] == samples.story_words(chance[row].topk(3).indices)
@@ -95,7 +95,7 @@ def test_each_tap_runs_as_it_is_written_and_prints_what_the_figure_says(lm, rive
                 assert value == found["top"][river._stages.index(tap[11:])][token][0][0]
                 continue
             norm = found["added"].get(tap) or found["stream"][stage_of(tap)]
-            assert float(re.search(r"[\d.]+", value)[0]) == pytest.approx(norm[token], abs=0.006)
+            assert float(re.search(r"[\d.]+", value)[0]) == pytest.approx(norm[token], abs=0.0006)
     assert len(hookscope.census(lm)) == 0
 
 
