@@ -294,7 +294,7 @@ class ResidualRiver(HookWidget):
         for stage, points in enumerate(layout["water"]):
             wide = _width(found["stream"][stage][row], found["stream"], row)
             for color, more in ((_FORWARD, 2.5), (_WATER, 0)):
-                axes.plot(*zip(*points, strict=True), color=color, linewidth=0.72 * wide + more, zorder=1)
+                axes.plot(*zip(*points, strict=True), color=color, linewidth=0.72 * wide + more, zorder=1, solid_capstyle="butt")
         arrow = {"arrowstyle": "-|>", "color": _FORWARD, "mutation_scale": 12, "linewidth": 0, "shrinkA": 0, "shrinkB": 0}
         for points in layout["rails"]:
             axes.plot(*zip(*points, strict=True), color=_FORWARD, linewidth=1.6, zorder=2)
