@@ -128,7 +128,7 @@ def test_another_row_and_another_text(opened: Lab) -> None:
     expect(stage.locator(".hs-problem")).to_contain_text("the word 'lamps' is not in the vocabulary; did you mean 'lamp'")
     expect(stage.locator(".sc-say")).to_contain_text("Row 5, cat: ")
     entry.fill("the baker near the lamp")
-    stage.get_by_role("button", name="Read").click()
+    stage.get_by_role("button", name="Read", exact=True).click()
     expect(stage.locator(".sc-say")).to_contain_text("Row 5, lamp: ")
     expect(stage.locator(".hs-problem")).to_be_hidden()
     expect(words.get_by_role("button")).to_have_count(6)

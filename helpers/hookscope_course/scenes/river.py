@@ -212,15 +212,14 @@ class ResidualRiver(HookWidget):
             raise ValueError(f"there is no tap {name!r}; there are: {', '.join(self._taps)}")
         return name
 
-    @traitlets.observe("text")
-    def _on_text(self, change: Mapping[str, Any]) -> None:
-        if self.text != self._read and "token" not in self._received:
-            self.token = len(self._found["words"]) - 1
-        self._read = self.text
-
     @traitlets.observe("text", "token", "depth", "tap", "lens")
     def _on_change(self, change: Mapping[str, Any]) -> None:
-        self._describe()
+        if change["name"] == "text":
+            before, self._read = self._read, self.text
+            if self.text != before and "token" not in self._received:
+                self.token = len(self._found["words"]) - 1
+        if self.token < len(self._found["words"]):  # else the text has just changed, and the token follows
+            self._describe()
 
     def _say(self) -> str:
         """Say what has happened where the drop is."""

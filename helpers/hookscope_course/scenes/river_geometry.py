@@ -19,11 +19,11 @@ def place_river(blocks: int, narrow: bool) -> dict[str, Any]:
 
 
 def _place_rows(blocks: int) -> dict[str, Any]:
-    high, low, top, pitch = 58, 54, 118, 216
+    high, low, top, pitch = 58, 51, 88, 189
     boxes: dict[str, list[float]] = {}
     taps: dict[str, list[float]] = {}
     layout: dict[str, Any] = {
-        "size": [840, top + pitch * (blocks - 1) + 84], "font": 13, "radius": 12, "boxes": boxes, "taps": taps,
+        "size": [840, top + pitch * (blocks - 1) + 82], "font": 13, "radius": 12, "boxes": boxes, "taps": taps,
         "frames": [], "rails": [], "pluses": [], "pipes": [], "lenses": [], "water": [], "stops": [], "tracks": [],
     }  # fmt: skip
     river = float(top)
@@ -36,7 +36,7 @@ def _place_rows(blocks: int) -> dict[str, Any]:
     _pipe(layout, 174, river, low, 84)
     for block in range(blocks):
         river = top + pitch * block
-        layout["frames"].append([230, river - 104, 522, 182, f"blocks.{block}", [238, river - 87]])
+        layout["frames"].append([230, river - 84, 522, 160, f"blocks.{block}", [242, river + 64]])
         for part, into, center, plus, stop in (("attn", 252, 330, 408, 444), ("mlp", 500, 578, 656, 700)):
             name, y = f"blocks.{block}.{part}", river - high
             boxes[name] = [center, y, 96, 40]
@@ -53,7 +53,7 @@ def _place_rows(blocks: int) -> dict[str, Any]:
         taps[f"blocks.{block}.norm2"] = [474, river]
         taps[f"blocks.{block}"] = [752, river]
         if block < blocks - 1:
-            turn, after = river + 94, river + pitch
+            turn, after = river + 90, river + pitch
             start += [[806, river], [806, turn], [196, turn], [196, after]]
     layout["says"] = [801, river, 66, 44]
     layout["water"].append([*start, [766, river]])
@@ -104,5 +104,5 @@ def _place_down(blocks: int) -> dict[str, Any]:
 
 def _pipe(layout: dict[str, Any], x: float, river: float, low: float, width: float) -> None:
     layout["stops"].append([x, river])
-    layout["pipes"].append([[x, river], [x, river + low - 19]])
-    layout["lenses"].append([x, river + low, width, 38])
+    layout["pipes"].append([[x, river], [x, river + low - 22]])
+    layout["lenses"].append([x, river + low, width, 42])
