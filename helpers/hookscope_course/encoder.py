@@ -63,7 +63,7 @@ def recorded_weights() -> Tensor:
 
 
 def record_weights() -> None:
-    """Write the recording anew: `python -c "from hookscope_course.encoder import record_weights; record_weights()"`."""
+    """Write the recording again, after `SENTENCE` was changed."""
     from safetensors.torch import save_file
 
     import hookscope
@@ -80,8 +80,8 @@ def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Pictur
     Args:
         weights: (layers, heads, from, to).
         pieces: the tokens, from [CLS] to [SEP].
-        above: a head does a thing if it gives more than this to the next token, the previous one, [CLS] or [SEP], in the
-            mean over the other tokens.
+        above: a head does a thing if it gives more than this to the next token, the previous one, [CLS] or [SEP], in
+            the mean over the other tokens.
 
     """
     from matplotlib.figure import Figure
@@ -121,8 +121,8 @@ def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Pictur
         line = f"{_SIGNS[name]} {name}: {counts[name]} head{'' if counts[name] == 1 else 's'}"
         figure.text(at, 0.012, line, fontsize=9.5, color=_COLORS[name], weight="bold")
     alt = (
-        f"{layers * heads} small attention maps, a row for each of {layers} layers and a column for each of {heads} heads; "
-        f"darker means more. A frame marks heads that give more than {above:g} to one place: "
+        f"{layers * heads} small attention maps, a row for each of {layers} layers and a column for each of {heads} "
+        f"heads; darker means more. A frame marks heads that give more than {above:g} to one place: "
         + ", ".join(f"{count} to {name}" for name, count in counts.items())
         + "."
     )

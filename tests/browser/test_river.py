@@ -125,7 +125,9 @@ def test_another_row_and_another_text(opened: Lab) -> None:
     entry = stage.get_by_label("Text", exact=True)
     entry.fill("the baker near the lamps")
     entry.press("Enter")
-    expect(stage.locator(".hs-problem")).to_contain_text("the word 'lamps' is not in the vocabulary; did you mean 'lamp'")
+    expect(stage.locator(".hs-problem")).to_contain_text(
+        "the word 'lamps' is not in the vocabulary; did you mean 'lamp'"
+    )
     expect(stage.locator(".sc-say")).to_contain_text("Row 5, cat: ")
     entry.fill("the baker near the lamp")
     stage.get_by_role("button", name="Read", exact=True).click()

