@@ -43,7 +43,7 @@ def load_encoder() -> tuple[BertModel, dict[str, Tensor], list[str]]:
     if samples.has_sentence_weights():
         model, tokenizer = samples.sentence_encoder()
         batch = dict(tokenizer(SENTENCE, return_tensors="pt"))
-        return model, batch, tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
+        return model, batch, list(tokenizer.convert_ids_to_tokens(batch["input_ids"][0]))
     from transformers import BertConfig, BertModel
 
     print(MISSING)
