@@ -1,9 +1,8 @@
-"""Exercises of chapter 14: an index of hidden states, tokens passed by name, last rows of a stream, a logit lens."""
+"""Exercises of chapter 14: what a block adds, tokens passed by name, a logit lens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,54 +24,80 @@ from hookscope_course.practice.probing import (
     with_others,
 )
 
-_LAYERS, _ASKED = 12, 4
+# -- what a block adds ----------------------------------------------------------------------------------------------
 
 
-_GONE = "a hook that was on the model before is gone; take off your own, and no other"
+@allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
+def check_q1(keep_added: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
+    for width, blocks, asked, dtype in ((8, 2, 1, torch.float32), (12, 3, 1, torch.float64)):
+        if wrong := _wrong_added(keep_added, width, blocks, asked, dtype):
+            return wrong
+    return None
 
 
-def _hooks_on(model: nn.Module) -> int:
-    return left_on(model)
+def _wrong_added(
+    keep_added: Callable[[nn.Module, list[Tensor]], Any], width: int, blocks: int, asked: int, dtype: torch.dtype
+) -> Wrong | None:
+    model: Any = StoryLM(width=width, heads=2, blocks=blocks).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    texts = [torch.randint(model.head.out_features, (2, tokens)) for tokens in (3, 5)]
+    before = [_seen_at(model, asked, text) for text in texts]
+    with_others(model)
+    store: list[Tensor] = []
+    handle = keep_added(model.blocks[asked], store)
+    for done, (text, parts) in enumerate(zip(texts, before, strict=True)):
+        with torch.no_grad():
+            logits = model(text)
+        if wrong := _wrong_entry(store[done:], parts):
+            return wrong
+        if not torch.equal(logits, parts["logits"]):
+            return Wrong("with your hook, the model returns something else; the hook should only keep")
+    if not isinstance(handle, RemovableHandle):
+        return Wrong(f"what is kept is right, but `keep_added` returned {handle!r}; return the handle")
+    handle.remove()
+    if left_on(model):
+        return Wrong("`remove()` on the handle you returned did not take your hook off")
+    return None
 
 
-def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
-    """Stand on a model as a hook that is not the answer's."""
+def _seen_at(model: Any, asked: int, text: Tensor) -> dict[str, Tensor]:
+    here = f"blocks.{asked}"
+    with torch.no_grad(), capture(model, here, f"{here}.attn", f"{here}.mlp", inputs=True) as seen:
+        logits = model(text)
+    names = {"attn": f"{here}.attn", "mlp": f"{here}.mlp", "returned": here}
+    found = {name: seen[path].output for name, path in names.items()}
+    return {"logits": logits, "given": seen[here].args[0], **found}
 
 
-def check_q1(index: object) -> Wrong | None:
-    if isinstance(index, Tensor | np.generic) and index.ndim == 0:
-        index = index.item()
-    if isinstance(index, float) and index.is_integer():
-        index = int(index)
-    if isinstance(index, bool) or not isinstance(index, int):
-        return Wrong(f"give the index alone, a number, not a {index.__class__.__name__}")
-    hidden, given, returned = _hidden_states()
-    if not -len(hidden) <= index < len(hidden):
-        return Wrong(f"there is no entry {index}: {_LAYERS} layers make {len(hidden)} entries, 0 to {len(hidden) - 1}")
-    if torch.equal(hidden[index], returned[_ASKED]):
+def _wrong_entry(new: list[Tensor], parts: dict[str, Tensor]) -> Wrong | None:
+    if not new:
+        return Wrong("the block was called, and your list holds nothing new; append to the list that was given")
+    if len(new) > 1:
+        return Wrong(f"the block was called once, and you appended {len(new)} entries")
+    entry, given, returned = new[0], parts["given"], parts["returned"]
+    if not isinstance(entry, Tensor):
+        return Wrong(f"you appended {type(entry).__name__}; append the tensor")
+    added = returned - given
+    if entry.shape == added.shape and torch.allclose(entry.to(added.dtype), added, atol=1e-4):
         return None
-    place = index % len(hidden)
-    if place == 0:
-        return Wrong(f"entry {index} is the embedding, before any layer")
-    if place == len(hidden) - 1:
-        return Wrong(f"entry {index} is the last one, which has gone through `norm`; no layer returned it")
-    if torch.equal(hidden[index], given[_ASKED]):
-        return Wrong(f"entry {index} is what `layers[{_ASKED}]` was given; asked for is what it returned")
-    other = next(number for number, output in enumerate(returned) if torch.equal(hidden[index], output))
-    return Wrong(f"entry {index} is what `layers[{other}]` returned")
-
-
-def _hidden_states() -> tuple[tuple[Tensor, ...], list[Tensor], list[Tensor]]:
-    """Run a small model of transformers; its hidden states, what each layer was given and what it returned."""
-    from transformers import LlamaConfig, LlamaModel
-
-    model = LlamaModel(
-        LlamaConfig(hidden_size=8, intermediate_size=8, vocab_size=10, num_hidden_layers=_LAYERS, num_attention_heads=2)
-    ).eval()
-    names = [f"layers.{number}" for number in range(_LAYERS)]
-    with torch.no_grad(), capture(model, *names, inputs=True) as seen:
-        out = model(torch.tensor([[5, 6, 7]]), output_hidden_states=True)
-    return out.hidden_states, [seen[name].args[0] for name in names], [seen[name].output for name in names]
+    reasons = {
+        "that is the stream that the block returned, the sum up to there": returned,
+        "that is what the block was given": given,
+        "that is what the block adds the other way round: what comes out minus what goes in": -added,
+        "that is what `attn` adds; the block has an `mlp`, too": parts["attn"],
+        "that is what `mlp` adds; the block has an `attn`, too": parts["mlp"],
+    }
+    for reason, tensor in reasons.items():
+        if entry.shape == tensor.shape and torch.allclose(entry.to(tensor.dtype), tensor, atol=1e-4):
+            return Wrong(reason)
+    if entry.shape == added.shape[1:]:
+        return Wrong("of a tensor, `output[0]` is the first text; asked for are all of them")
+    if entry.shape != added.shape:
+        return Wrong(f"you kept a tensor of shape {tuple(entry.shape)}; asked for is {tuple(added.shape)}")
+    return Wrong("what you kept is not what the block adds: its output without its input")
 
 
 # -- tokens, passed by name or not --------------------------------------------------------------------------------
@@ -155,7 +180,7 @@ def _wrong_count(new: list[int], x: Tensor, way: str) -> Wrong | None:
     texts, tokens, width = x.shape
     if new == [tokens]:
         return None
-    what = f"`hidden_states` of shape {tuple(x.shape)} was {way if 'with' not in way else 'passed ' + way}"
+    what = f"`hidden_states` of shape {tuple(x.shape)} was {way}"
     if not new:
         return Wrong(f"{what}, and your list holds nothing new; append to the list that was given")
     reasons = {texts: "that is how many texts there are", width: "that is the width of a row"}
@@ -169,130 +194,17 @@ def _wrong_count(new: list[int], x: Tensor, way: str) -> Wrong | None:
     return Wrong(f"{what}, and you noted {said}: {reasons.get(new[0], f'asked for are its {tokens} tokens, once')}")
 
 
-# -- the last row of the stream -----------------------------------------------------------------------------------
-
-
-class _Adds(nn.Module):
-    """Adds its number to each number of the stream, in place or not, and returns the stream, alone or in a tuple."""
-
-    def __init__(self, number: float, width: int, dtype: torch.dtype, in_tuple: bool, in_place: bool) -> None:
-        super().__init__()
-        self.number = nn.Parameter(torch.full((width,), number, dtype=dtype))
-        self.in_tuple, self.in_place = in_tuple, in_place
-
-    def forward(self, x: Tensor) -> Any:
-        x = x.add_(self.number) if self.in_place else x + self.number
-        return (x, None) if self.in_tuple else x
-
-
-class _Stack(nn.Module):
-    """An embedding, and layers that hand on the stream."""
-
-    def __init__(self, layers: list[nn.Module], width: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(10, width, dtype=dtype)
-        self.layers = nn.ModuleList(layers)
-        self.calls = list[int]()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        self.calls.append(len(tokens))
-        x: Tensor = self.embedding(tokens)
-        for layer in self.layers:
-            output = layer(x)
-            x = output[0] if isinstance(output, tuple) else output
-        return x
-
-
-def check_q3(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object]) -> Wrong | None:
-    for case in ("tensors", "tuples", "both", "in place", "backwards"):
-        if wrong := _wrong_rows(last_rows, case):
-            return wrong
-    breaking = _Stack([_Adds(1.0, 4, torch.float32, False, False), Breaks()], 4, torch.float32)
-    told = swallows(lambda: last_rows(breaking, [*breaking.layers], torch.tensor([[1, 2, 3]])))
-    if left := _hooks_on(breaking):
-        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; remove them in a `finally`")
-    return Wrong(SWALLOWED) if told else None
-
-
-def _wrong_rows(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object], case: str) -> Wrong | None:
-    width, tokens = (4, 3) if case in ("tensors", "in place") else (6, 5)
-    dtype = torch.float64 if case == "tuples" else torch.float32
-    numbers = torch.randint(1, 9, (3,)).tolist()
-    kinds = {"tuples": (True, True, True), "both": (False, True, False)}.get(case, (False, False, False))
-    layers: list[nn.Module] = [
-        _Adds(number, width, dtype, in_tuple, case == "in place" and place > 0)
-        for place, (number, in_tuple) in enumerate(zip(numbers, kinds, strict=True))
-    ]
-    model = _Stack(layers, width, dtype).eval()
-    model.layers[0].register_forward_hook(_somebody_elses)
-    texts = torch.stack([torch.randperm(10)[:tokens] for _ in range(2)])
-    start = model.embedding(texts).detach()
-    expected = [start + added for added in accumulate(numbers)]
-    if case == "backwards":
-        layers, expected = layers[::-1], expected[::-1]
-    with torch.set_grad_enabled(case != "in place"):
-        try:
-            rows = last_rows(model, layers, texts)
-        except (TypeError, AttributeError) as error:
-            if "tuple" in str(error):
-                return Wrong(f"here a layer returns a tuple that begins with the stream, and torch says: {error}")
-            raise
-    if (left := _hooks_on(model)) != 1:
-        return Wrong(f"{hooks_are(left - 1)} still on the model; remove every handle" if left else _GONE)
-    if len(model.calls) != 1:
-        return Wrong(f"the model was called {len(model.calls)} times; once is enough")
-    if not isinstance(rows, list | tuple):
-        return Wrong(f"your function returned {type(rows).__name__}; return a list with a tensor for each layer")
-    if len(rows) != len(layers) or not all(isinstance(row, Tensor) for row in rows):
-        return Wrong(
-            f"for {len(layers)} layers your list should hold {len(layers)} tensors, and it has {len(rows)} entries"
-        )
-    return next(
-        (
-            wrong
-            for place, row in enumerate(rows)
-            if (wrong := _wrong_row(row, expected[place], case, place, {"start": start, "last": expected[-1]}))
-        ),
-        None,
-    )
-
-
-def _wrong_row(row: Tensor, stream: Tensor, case: str, place: int, other: dict[str, Tensor]) -> Wrong | None:
-    def is_(wanted: Tensor) -> bool:
-        return row.shape == wanted.shape and row.dtype == wanted.dtype and torch.allclose(row, wanted, atol=1e-5)
-
-    texts, tokens, width = stream.shape
-    if is_(stream[:, -1]):
-        return None
-    shapes = f"of shape {tuple(row.shape)}, and the rows of {texts} texts are ({texts}, {width})"
-    if row.shape == (texts, width) and is_(stream[:, 0]):
-        return Wrong("you kept the row of the first token; asked for is the last")
-    if row.shape == (tokens, width) and is_(stream[-1]):
-        return Wrong(f"what you kept is {shapes}: axis 0 counts the texts, and axis 1 the tokens")
-    if case != "tuples" and row.shape == (tokens,):
-        return Wrong(f"what you kept is {shapes}: where a layer returns a tensor, `output[0]` is the first text")
-    if row.shape != (texts, width):
-        return Wrong(f"what you kept is {shapes}")
-    if case == "backwards" and is_(other["last"][:, -1]):
-        return Wrong("`layers` named the last layer first, and your list is in the order of the calls")
-    if case == "in place" and is_(other["last"][:, -1]):
-        return Wrong(f"your row of layer {place} was right, and then a later layer wrote into it in place; keep a copy")
-    if torch.allclose(row, row[0, 0].expand_as(row), atol=1e-5):
-        return Wrong("that is what the layer adds; asked for is the stream that it returned")
-    return Wrong(f"your row of layer {place} is not the row of the last token that this layer returned")
-
-
 # -- a logit lens ---------------------------------------------------------------------------------------------------
 
 
-def check_q4(first_guesses: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
+def check_q3(first_guesses: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
     for width, blocks, tokens, dtype in ((8, 3, 4, torch.float32), (12, 4, 7, torch.float64)):
         if wrong := _wrong_guesses(first_guesses, *_lens_case(width, blocks, tokens, dtype)):
             return wrong
     model, text, _ = _lens_case(8, 2, 3, torch.float32)
     model.blocks[1] = Breaks()
     told = swallows(lambda: first_guesses(model, text))
-    if left := _hooks_on(model):
+    if left := left_on(model):
         return Wrong(f"a block raised an error, and {hooks_are(left)} still on the model; remove them in a `finally`")
     return Wrong(SWALLOWED) if told else None
 
@@ -336,7 +248,7 @@ def _wrong_guesses(
     first_guesses: Callable[[nn.Module, Tensor], object], model: Any, text: Tensor, read: dict[str, list[int]]
 ) -> Wrong | None:
     result = first_guesses(with_others(model), text)
-    if left := _hooks_on(model):
+    if left := left_on(model):
         return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
     if isinstance(result, Tensor) and result.dim() == 1:
         result = result.tolist()

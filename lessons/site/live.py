@@ -27,7 +27,15 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, SealedModels, SymptomTree, TenTimesGame
+from hookscope_course.scenes import (
+    BothEnds,
+    GradientParts,
+    PlayingMap,
+    ResidualRiver,
+    SealedModels,
+    SymptomTree,
+    TenTimesGame,
+)
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer
 from hookscope_course.widgets.example_layers import LAYERS
 from hookscope_course.widgets.gradient_tasks import TASKS
@@ -109,6 +117,10 @@ def _every_click(figure: Any) -> Iterator[Choice]:
         yield {"place": place, "picked": picked}
 
 
+def _every_text(river: Any) -> Iterator[Choice]:
+    yield from ({"text": text} for text in river._texts)
+
+
 def _every_task(playground: Any) -> Iterator[Choice]:
     for task in range(len(TASKS)) if playground.shown["guess"] else [playground.task]:
         for runs in range(3):
@@ -149,6 +161,15 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         ("channel",),
         {_ALL: _every_filter},
         quiet=("row", "column", "answer", "asks", "filled"),
+        unseen=("png",),
+    ),
+    ResidualRiver: Recipe(
+        ("text",),
+        {
+            "The texts of the list are answered from a recording of the real model; texts of your own need a kernel "
+            "(`make lab`).": _every_text
+        },
+        quiet=("token", "depth", "tap"),
         unseen=("png",),
     ),
     # These have all runs with them, and their scripts ask for nothing.

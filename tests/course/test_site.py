@@ -14,9 +14,18 @@ import torch
 from torch import nn
 
 import hookscope
+from hookscope import samples
 from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, SealedModels, SymptomTree, TenTimesGame
+from hookscope_course.scenes import (
+    BothEnds,
+    GradientParts,
+    PlayingMap,
+    ResidualRiver,
+    SealedModels,
+    SymptomTree,
+    TenTimesGame,
+)
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
@@ -200,6 +209,18 @@ def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choi
     for name, value in choice.items():  # and the real one takes what the page sets
         setattr(widget, name, value)
         assert getattr(widget, name) == value
+
+
+def test_the_river_answers_its_own_texts_on_the_site() -> None:
+    river = ResidualRiver(samples.story_lm(), "the dogs near the cat", lens=False)
+    script, words = live.fitting(river, "river") or ("", "")
+    assert "texts of your own need a kernel" in words
+    record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
+    assert set(record["answers"]) == {json.dumps([text]) for text in river._texts}
+    assert (record["controls"], record["quiet"]) == (["text"], ["token", "depth", "tap"])
+    assert {*re.findall(r"put\(model, \{ ?(\w+)", record["esm"])} <= {"text", "token", "depth", "tap"}
+    assert river.text == "the dogs near the cat", "it is left as it was"
+    assert len(script) < live.MOST / 4
 
 
 def test_a_question_is_no_widget_that_has_to_be_recorded() -> None:

@@ -1,4 +1,4 @@
-"""Figures that can be touched: a map that plays, two ends, parts of a gradient, the symptom tree, sealed models.
+"""Figures that can be touched: a map that plays, two ends, parts of a gradient, a symptom tree, boxes, a river.
 
 `scene.js` and `scene.css` are the library that they share; docs/authoring.md says how a widget takes them in. Each
 figure is imported when it is first asked for: they alone need anywidget.
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.both_ends import BothEnds
     from hookscope_course.scenes.gradient_parts import GradientParts
     from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
+    from hookscope_course.scenes.river import ResidualRiver
     from hookscope_course.scenes.sealed import SealedModels
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
@@ -19,6 +20,7 @@ _FILES = {
     "BothEnds": "both_ends",
     "GradientParts": "gradient_parts",
     "PlayingMap": "playing_map",
+    "ResidualRiver": "river",
     "SealedModels": "sealed",
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
@@ -28,6 +30,7 @@ __all__ = [
     "BothEnds",
     "GradientParts",
     "PlayingMap",
+    "ResidualRiver",
     "SealedModels",
     "SymptomTree",
     "TenTimesGame",

@@ -378,7 +378,15 @@ def test_everything_stands_on_the_scene_and_every_station_on_its_rail(narrow, ba
 
 
 def test_names_are_imported_when_they_are_asked_for():
-    figures = ["BothEnds", "GradientParts", "PlayingMap", "SealedModels", "SymptomTree", "TenTimesGame"]
+    figures = [
+        "BothEnds",
+        "GradientParts",
+        "PlayingMap",
+        "ResidualRiver",
+        "SealedModels",
+        "SymptomTree",
+        "TenTimesGame",
+    ]
     assert scenes.__all__ == [*figures, "hook_pass"]
     code = "import sys, hookscope_course.scenes; print('anywidget' in sys.modules, 'torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -54,6 +54,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "PlayingMap": lambda: scenes.PlayingMap(),
     "TenTimesGame": lambda: scenes.TenTimesGame(),
     "BothEnds": lambda: scenes.BothEnds(),
+    "ResidualRiver": lambda: scenes.ResidualRiver(samples.story_lm()),
     "SealedModels": lambda: scenes.SealedModels(),
     "SymptomTree": lambda: scenes.SymptomTree(),
     "GradientParts": lambda: scenes.GradientParts(),

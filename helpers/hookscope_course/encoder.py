@@ -1,0 +1,130 @@
+"""What chapter 14 does with the sentence encoder: with or without its weights, and all its heads in one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hookscope import samples
+from hookscope.pictures.picture import Picture, from_figure
+from hookscope.samples.minilm import SENTENCE_WEIGHTS
+
+if TYPE_CHECKING:
+    from transformers import BertModel
+
+__all__ = ["SENTENCE", "draw_heads", "load_encoder", "record_weights", "recorded_weights"]
+
+SENTENCE = "The pilot landed the old plane on a field near the village."
+PIECES = ("[CLS]", *SENTENCE.lower().replace(".", " .").split(), "[SEP]")
+_IDS = (101, 1996, 4405, 5565, 1996, 2214, 4946, 2006, 1037, 2492, 2379, 1996, 2352, 1012, 102)
+RECORDING = Path(__file__).with_name("encoder.safetensors")
+MISSING = (
+    f"NOTE: the weights of the sentence encoder are missing ({SENTENCE_WEIGHTS}). The model goes on untrained. "
+    "The figure of its heads, and the numbers that are counted in it, are those of the trained one, from a recording."
+)
+_COLORS = {"the next token": "#0b62c4", "the previous token": "#b03f08", "[CLS]": "#6b3fa0", "[SEP]": "#1b6e3a"}
+_SIGNS = {"the next token": "→", "the previous token": "←", "[CLS]": "C", "[SEP]": "S"}
+
+
+def load_encoder() -> tuple[BertModel, dict[str, Tensor], list[str]]:
+    """Return the model of `samples.sentence_encoder()`, the batch for `SENTENCE`, and its tokens.
+
+    If the weights are not installed, say so, and return an untrained model of the same size.
+
+    Example:
+        >>> model, batch, pieces = load_encoder()
+        >>> batch["input_ids"].shape[1] == len(pieces)
+        True
+
+    """
+    if samples.has_sentence_weights():
+        model, tokenizer = samples.sentence_encoder()
+        batch = dict(tokenizer(SENTENCE, return_tensors="pt"))
+        return model, batch, list(tokenizer.convert_ids_to_tokens(batch["input_ids"][0]))
+    from transformers import BertConfig, BertModel
+
+    print(MISSING)
+    config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = BertModel(config).eval()
+    ids = torch.tensor([_IDS])
+    return model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, list(PIECES)
+
+
+def recorded_weights() -> Tensor:
+    """Return the recorded attention weights of the trained encoder: (layers, heads, from, to)."""
+    from safetensors.torch import load_file
+
+    return load_file(RECORDING)["weights"].float()
+
+
+def record_weights() -> None:
+    """Write the recording again, after `SENTENCE` was changed."""
+    from safetensors.torch import save_file
+
+    import hookscope
+
+    model, batch, _ = load_encoder()
+    maps = hookscope.attention(model, kwargs=batch)
+    weights = torch.cat([maps[name].weights for name in maps])
+    save_file({"weights": weights.half().contiguous()}, RECORDING)
+
+
+def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Picture:
+    """Draw a small map for each head, a row for each layer; color the frame of heads that do one thing.
+
+    Args:
+        weights: (layers, heads, from, to).
+        pieces: the tokens, from [CLS] to [SEP].
+        above: a head does a thing if it gives more than this to the next token, the previous one, [CLS] or [SEP], in
+            the mean over the other tokens.
+
+    """
+    from matplotlib.figure import Figure
+
+    layers, heads = weights.shape[:2]
+    shares = {
+        "the next token": weights.diagonal(1, -2, -1).mean(-1),
+        "the previous token": weights.diagonal(-1, -2, -1).mean(-1),
+        "[CLS]": weights[..., 1:, 0].mean(-1),
+        "[SEP]": weights[..., :-1, -1].mean(-1),
+    }
+    figure = Figure(figsize=(0.82 * heads + 0.5, 0.9 * layers + 0.75), dpi=100)
+    grid = figure.subplots(layers, heads, squeeze=False)
+    figure.subplots_adjust(left=0.045, right=0.995, top=0.93, bottom=0.1, wspace=0.12, hspace=0.24)
+    rows: list[dict[str, object]] = []
+    counts = dict.fromkeys(shares, 0)
+    for layer in range(layers):
+        for head in range(heads):
+            axes = grid[layer, head]
+            axes.imshow(weights[layer, head].float(), cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            found = {name: round(float(share[layer, head]), 2) for name, share in shares.items()}
+            name = max(found, key=lambda each: found[each])
+            does = float(shares[name][layer, head]) > above
+            for side in axes.spines.values():
+                side.set(color=_COLORS[name] if does else "#b9c2cb", linewidth=3 if does else 0.8)
+            if does:
+                counts[name] += 1
+                axes.set_title(f"{_SIGNS[name]} {found[name]:.2f}", fontsize=8.5, color=_COLORS[name], pad=3)
+            if head == 0:
+                axes.set_ylabel(f"layer {layer}", fontsize=9)
+            if layer == layers - 1:
+                axes.set_xlabel(f"head {head}", fontsize=9)
+            rows.append({"layer": layer, "head": head, **{f"to {key}": value for key, value in found.items()}})
+    figure.text(0.045, 0.012, "More than half goes to", fontsize=9.5)
+    for at, name in zip((0.24, 0.44, 0.67, 0.84), shares, strict=True):
+        line = f"{_SIGNS[name]} {name}: {counts[name]} head{'' if counts[name] == 1 else 's'}"
+        figure.text(at, 0.012, line, fontsize=9.5, color=_COLORS[name], weight="bold")
+    alt = (
+        f"{layers * heads} small attention maps, a row for each of {layers} layers and a column for each of {heads} "
+        f"heads; darker means more. A frame marks heads that give more than {above:g} to one place: "
+        + ", ".join(f"{count} to {name}" for name, count in counts.items())
+        + "."
+    )
+    caption = f"Where the heads look, from each of the {len(pieces)} tokens (rows) to each (columns)"
+    return Picture(from_figure(figure, alt).png, alt, caption, rows)
