@@ -205,13 +205,11 @@ def chooser() -> list[tuple[str, list[tuple[str, str, str, str]]]]:
 
 
 def glossary(_: str) -> str:
-    """The table of the glossary."""
+    """The table of the glossary, and folded below it what the documents call the terms."""
     rows = reading.rows_of("glossary.toml", "term")
     lines = [
         (
             f"**{row['english']}**",
-            row.get("korean", ""),
-            row.get("chinese", ""),
             breakable(row["meaning"]),
             # Short, as the column is the narrowest.
             link(row["chapter"], row["section"]).replace(", section ", "\u00a0§\u00a0")
@@ -220,7 +218,15 @@ def glossary(_: str) -> str:
         )
         for row in rows
     ]
-    return table(("English", "Korean", "Chinese", "What it means", "Taught in"), lines)
+    said = [
+        (row["english"], row.get("korean", ""), row.get("chinese", "")) for row in rows if {"korean", "chinese"} & {*row}
+    ]
+    return (
+        f"{table(('Term', 'What it means', 'Shown in'), lines)}\n\n"
+        "<details><summary>Details: the Korean and Chinese words of the five documents</summary>\n\n"
+        "An empty cell means that these documents write the English word, or do not use the term.\n\n"
+        f"{table(('English', 'Korean (D0 to D3)', 'Chinese (D4)'), said)}\n\n</details>"
+    )
 
 
 def link_to_want(want: str) -> str:

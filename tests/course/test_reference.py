@@ -28,7 +28,7 @@ def rows(name: str) -> list[list[str]]:
     """The cells of every table row on a page, without the heads."""
     lines = re.findall(r"^\| (.+) \|$", text(name), re.MULTILINE)
     lines = [html.unescape(re.sub("</?code>", "`", line.replace("<wbr>", ""))) for line in lines]
-    return [line.split(" | ") for line in lines if not line.startswith(("Claim", "---", "I want", "English"))]
+    return [line.split(" | ") for line in lines if not line.startswith(("Claim", "---", "I want", "Term", "English"))]
 
 
 def test_there_are_five() -> None:
@@ -169,13 +169,15 @@ def test_the_glossary_is_sorted_without_doubles() -> None:
     english = [term["english"] for term in TERMS]
     assert english == sorted(set(english), key=str.lower)
     assert 35 <= len(english) <= 70
-    assert len(rows("glossary")) == len(english)
+    assert [row[0].strip("*") for row in rows("glossary") if len(row) == 3 and row[0].startswith("**")] == english
+    folded = text("glossary").partition("<details>")[2]
+    assert all(term.get("korean", "") in folded and term.get("chinese", "") in folded for term in TERMS)
 
 
 @pytest.mark.parametrize("term", TERMS, ids=lambda term: term["english"])
 def test_a_term_has_a_sentence_a_place_and_words_in_their_own_script(term: dict) -> None:
     assert re.fullmatch(r"\S.*\.", term["meaning"])
-    where = next(row[4] for row in rows("glossary") if row[0] == f"**{term['english']}**")
+    where = next(row[2] for row in rows("glossary") if row[0] == f"**{term['english']}**")
     if "want" in term:
         found = re.fullmatch(r"\[chooser\]\(91_chooser\.ipynb#cell-id=([\w-]+)\)", where)
         assert found, where
