@@ -73,7 +73,7 @@ def record_generation(model: nn.Module, layer: str, change: str, *, cache: bool)
         hits.append(tuple((start + changed).tolist()))
 
     prompt = torch.arange(5, 5 + _PROMPT)[None]
-    options = {"max_new_tokens": _NEW, "do_sample": False, "eos_token_id": None, "pad_token_id": 0, "use_cache": cache}
+    options = {"min_new_tokens": _NEW, "max_new_tokens": _NEW, "do_sample": False, "pad_token_id": 0, "use_cache": cache}
     seen = {"return_dict_in_generate": True, "output_logits": True}
     error, logits = "", ()
     vector = _vector(model, layer, prompt)
