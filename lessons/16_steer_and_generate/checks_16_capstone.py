@@ -21,15 +21,15 @@ _MISSING = "not handed in yet"
 
 
 @allows("hooks")
-@blind_to(swallows_errors="point 4 says so, and takes its point away", removes_another_hook="the same")
-def check_q4(head: object, control: object, patch: Patch | None, vector: object) -> Wrong | None:
+@blind_to(swallows_errors="point 2 says so, and takes its point away", removes_another_hook="the same")
+def check_q4(patch: Patch | None, head: object, control: object, vector: object) -> Wrong | None:
     rubric: list[tuple[str, Callable[[], str | None]]] = [
-        ("without the head, the answers are lost", lambda: _wrong_head(head)),
-        ("the control looks there, and carries nothing", lambda: _wrong_control(head, control)),
-        ("the patch puts in that head at the last token, and no other", lambda: _wrong_patch(patch)),
-        ("after an error, no hook is left on", lambda: _traces(patch)),
-        ("the vector sends everybody to the beach", lambda: _weak(vector)),
-        ("a random vector of that length does not change the answers", lambda: _rough(vector)),
+        ("`patch` puts in that head at the last token, and nothing else", lambda: _wrong_patch(patch)),
+        ("`patch` leaves no hook on, also after an error", lambda: _traces(patch)),
+        ("`head` carries the place", lambda: _wrong_head(head)),
+        ("`control` looks there, and carries nothing", lambda: _wrong_control(head, control)),
+        ("`vector` sends everybody to the beach", lambda: _weak(vector)),
+        ("a random vector of that length leaves the answers alone", lambda: _rough(vector)),
     ]
     lines, points = [], 0
     for number, (asked, point) in enumerate(rubric, start=1):
@@ -54,17 +54,11 @@ def _named(head: object) -> tuple[int, int] | None:
     return None
 
 
-def _right_without(model: StoryLM, block: int, head: int) -> int:
-    """How many of 100 new texts end right when a head says nothing at the last token."""
-    tokens, places, _ = errands(_COUNT, seed=1601)
-
-    def silence(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        x = args[0].clone()
-        x[:, -1, _WIDTH * head : _WIDTH * head + _WIDTH] = 0
-        return (x,)
-
-    with torch.no_grad(), _proj(model, block).register_forward_pre_hook(silence):
-        return int((model(tokens)[:, -1].argmax(-1) == places).sum())
+def _moved(model: StoryLM, block: int, head: int) -> int:
+    """How many of 100 answers become the place of the other text, which has the same people, when a head is patched."""
+    corrupted = errands(_COUNT, seed=1601).tokens
+    clean, places, _ = errands(_COUNT, seed=1601, places=PLACES[::-1])
+    return int((_patched(model, clean, corrupted, block, head).argmax(-1) == places).sum())
 
 
 def _wrong_head(head: object) -> str | None:
@@ -73,15 +67,14 @@ def _wrong_head(head: object) -> str | None:
     if (named := _named(head)) is None:
         return f"{head!r} is not a head; write (block, head), for example (0, 3)"
     model = errand_lm()
-    losses = {
-        (block, number): _COUNT - _right_without(model, block, number)
-        for block in range(_BLOCKS)
-        for number in range(_HEADS)
+    moved = {
+        (block, number): _moved(model, block, number) for block in range(_BLOCKS) for number in range(_HEADS)
     }
-    if named == max(losses, key=losses.__getitem__):
+    if named == max(moved, key=moved.__getitem__):
         return None
     return (
-        f"without {named} at the last token, {losses[named]} of {_COUNT} texts end wrong; without another head, more do"
+        f"with the same people and other places, a patch of {named} at the last token moves {moved[named]} of {_COUNT} "
+        "answers; a patch of another head moves more"
     )
 
 
@@ -111,8 +104,8 @@ def _wrong_control(head: object, control: object) -> str | None:
             f"it looks there with {looks[other[1]]:.2f}, and your head with {looks[named[1]]:.2f}; a control that does "
             "not look there proves less"
         )
-    lost = _COUNT - _right_without(model, *other)
-    return None if lost <= 5 else f"without it, {lost} of {_COUNT} texts end wrong, so it does carry something"
+    moved = _moved(model, *other)
+    return None if moved <= 5 else f"a patch of it moves {moved} of {_COUNT} answers, so it does carry something"
 
 
 # -- the patch --------------------------------------------------------------------------------------------------------
