@@ -3,7 +3,7 @@
 const [CW, CH, CL, CR, CT, CB] = [620, 200, 44, 14, 10, 176]; // the chart: its size, and where its curves run
 
 function draw(model, el) {
-  const { strengths, text, names, groups, places, runs } = model.get("_data");
+  const { strengths, text, names, groups, places, runs, random: many } = model.get("_data");
   const [wanted, , rest] = names;
   const index = () => strengths.indexOf(model.get("strength"));
   const percent = (share) => `${Math.round(100 * share)} %`;
@@ -33,7 +33,7 @@ function draw(model, el) {
   const word = (words_, at, anchor = "middle") => s("text", { x: at[0], y: at[1], "text-anchor": anchor, "font-size": 13 }, words_);
   const ticks = [0, 0.5, 1].flatMap((share) => [s("line", { class: "sv-line", x1: CL, x2: CW - CR, y1: y(share), y2: y(share) }), word(percent(share), [CL - 6, y(share) + 4], "end")]);
   const below = strengths.flatMap((strength, at) => (Number.isInteger(strength) ? [word(String(strength).replace("-", "−"), [x(at), CB + 18])] : []));
-  const kinds = [["vector", 0, "sv-wanted", wanted], ["vector", 2, "sv-rest", rest], ["random", 0, "sv-random", `${wanted}, random push`]];
+  const kinds = [["vector", 0, "sv-wanted", wanted], ["vector", 2, "sv-rest", rest], ["random", 0, "sv-random", `${wanted}, random pushes (mean of ${many})`]];
   const curves = kinds.map(([kind, group, look]) => ({ kind, group, line: s("polyline", { class: look }), dot: s("circle", { class: `${look} sv-dot`, r: 5 }) }));
   const here = s("line", { class: "sv-here", y1: CT - 4, y2: CB + 4 });
   const chart = s("svg", { class: "sc-scene sv-chart", viewBox: `0 0 ${CW} ${CH}`, role: "img" },
@@ -61,7 +61,7 @@ function draw(model, el) {
       (group === 0 ? `That is what you want: ${wanted} have ${percent(vector[at].shares[0])}.`
         : group === 1 ? `${wanted[0].toUpperCase()}${wanted.slice(1)} have ${percent(vector[at].shares[0])}.`
         : `The text has broken down: ${rest} has ${percent(vector[at].shares[2])}.`);
-    control.replaceChildren(h("span", { class: "sv-soft" }, "A random push of the same length: "), text, " ", h("b", {}, random[at].words.join(" ")));
+    control.replaceChildren(h("span", { class: "sv-soft" }, "One of the random pushes, as long as yours: "), text, " ", h("b", {}, random[at].words.join(" ")));
     switches.forEach((button, n) => button.setAttribute("aria-pressed", String(places[n] === place)));
     const [low, high] = model.get("explored")[place];
     for (const { kind, group: which, line, dot } of curves) {

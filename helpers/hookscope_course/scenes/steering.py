@@ -19,6 +19,8 @@ __all__ = ["STRENGTHS", "SteeringSlider", "write_pushed"]
 _FOLDER = Path(__file__).parent
 STRENGTHS = tuple(step / 4 for step in range(-8, 33))
 """Where the slider can stand: from −2 to 8, in quarters."""
+RANDOM = 20
+"""How many random vectors there are; the control is their mean."""
 _ZERO = STRENGTHS.index(0)
 _PUSHES = ("vector", "random")
 _COLORS = ("#0b62c4", "#5b6774", "#b03f08")
@@ -64,8 +66,8 @@ def write_pushed(
 class SteeringSlider(HookWidget):
     """Multiply a steering vector by a strength from −2 to 8, and see what the model writes.
 
-    The figure shows how likely the words are that you want, how likely no word of any group is, and what a random
-    vector of the same length does. The curves appear as far as the slider has been. All runs are made by the model
+    The figure shows how likely the words are that you want, how likely no word of any group is, and what random vectors
+    of the same length do, on average. The curves appear as far as the slider has been. All runs are made by the model
     when the figure is made, with a plain forward hook.
 
     Args:
@@ -76,7 +78,7 @@ class SteeringSlider(HookWidget):
         groups: two names, each with its words. The first is what you want.
         rest: the name of all other words.
         places: names, each with a position; None stands for every token.
-        seed: of the random vector.
+        seed: of the random vectors.
 
     Attributes:
         strength: one of `STRENGTHS`.
@@ -119,20 +121,21 @@ class SteeringSlider(HookWidget):
             raise ValueError(f"there are {len(groups)} groups. Pass two, first the one that you want")
         places = places or {"every token": None}
         vector = vector.detach()
-        random = torch.randn(len(vector), generator=torch.Generator().manual_seed(seed)).to(vector)
-        random = random * vector.norm() / random.norm()
+        random = torch.randn(RANDOM, len(vector), generator=torch.Generator().manual_seed(seed)).to(vector)
+        random = random * vector.norm() / random.norm(dim=1, keepdim=True)
         members = [[STORY_WORDS.index(word) for word in words] for words in groups.values()]
         tokens = story_tokens(text)
         runs: dict[str, dict[str, list[dict[str, Any]]]] = {}
         for name, at in places.items():
             runs[name] = {}
-            for kind, pushed in zip(_PUSHES, (vector, random), strict=True):
-                likely, written = write_pushed(model, layer, pushed, tokens, at)
+            for kind, pushes in zip(_PUSHES, (vector[None], random), strict=True):
+                found = [write_pushed(model, layer, pushed, tokens, at) for pushed in pushes]
+                likely = torch.stack([each for each, _ in found]).mean(0)
                 shares = torch.stack([likely[:, each].sum(-1) for each in members], 1)
                 shares = torch.cat([shares, (1 - shares.sum(1, keepdim=True)).clamp(min=0)], 1)
                 runs[name][kind] = [
                     {"words": story_words(row), "shares": share}
-                    for row, share in zip(written, shares.double().round(decimals=4).tolist(), strict=True)
+                    for row, share in zip(found[0][1], shares.double().round(decimals=4).tolist(), strict=True)
                 ]
         data = {
             "strengths": list(STRENGTHS),
@@ -140,6 +143,7 @@ class SteeringSlider(HookWidget):
             "names": [*groups, rest],
             "groups": {word: n for n, words in enumerate(groups.values()) for word in words},
             "places": list(places),
+            "random": RANDOM,
             "runs": runs,
         }
         explored = {name: [_ZERO, _ZERO] for name in places}
@@ -196,7 +200,7 @@ class SteeringSlider(HookWidget):
         self.alt = (
             f"A slider for the strength, at {self.strength:g}, and three curves from −2 to 8. The model writes: "
             f"{self.written}. {_upper(wanted)}: {_percent(self.probability)}; {rest}: "
-            f"{_percent(self._run['shares'][2])}; {wanted} with a random push: {_percent(random['shares'][0])}."
+            f"{_percent(self._run['shares'][2])}; {wanted} with random pushes: {_percent(random['shares'][0])}."
         )
 
     def numbers(self) -> Rows:
@@ -208,7 +212,7 @@ class SteeringSlider(HookWidget):
                 "strength": f"{STRENGTHS[n]:g}",
                 wanted: _percent(runs["vector"][n]["shares"][0]),
                 rest: _percent(runs["vector"][n]["shares"][2]),
-                f"{wanted}, random push": _percent(runs["random"][n]["shares"][0]),
+                f"{wanted}, random pushes": _percent(runs["random"][n]["shares"][0]),
                 "it writes": " ".join(runs["vector"][n]["words"]),
             }
             for n in range(0, len(STRENGTHS), 4)
@@ -229,7 +233,7 @@ class SteeringSlider(HookWidget):
         curves = (
             ("vector", 0, "-", _COLORS[0], wanted),
             ("vector", 2, "--", _COLORS[2], rest),
-            ("random", 0, ":", _COLORS[1], f"{wanted}, random push"),
+            ("random", 0, ":", _COLORS[1], f"{wanted}, mean of {RANDOM} random pushes"),
         )
         for kind, group, style, color, name in curves:
             axes.plot(STRENGTHS, [run["shares"][group] for run in runs[kind]], style, color=color, label=name)
