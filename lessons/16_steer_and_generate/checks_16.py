@@ -120,7 +120,9 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
             if number > 1 and cache:
                 wanted = plain
             if not torch.equal(layer.returned, plain):
-                return Wrong(f"{said}, and your hook wrote into the tensor that the layer returned; change a clone of it")
+                return Wrong(
+                    f"{said}, and your hook wrote into the tensor that the layer returned; change a clone of it"
+                )
             if wrong := _wrong_edit(output, plain, wanted, said):
                 return wrong
     if not isinstance(handle, RemovableHandle):

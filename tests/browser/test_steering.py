@@ -60,7 +60,9 @@ def test_the_learner_finds_the_cliff(opened: Lab) -> None:
     bar.press("End")
     expect(new).to_have_text("gave gave gave gave")
     expect(stage.locator(".sv-verdict")).to_have_text("no verb")
-    expect(stage.locator(".sv-control")).to_contain_text("One of the random pushes, as long as yours: the baker near the friend")
+    expect(stage.locator(".sv-control")).to_contain_text(
+        "One of the random pushes, as long as yours: the baker near the friend"
+    )
     lab.look(stage, "steering")
 
     stage.get_by_role("button", name="baker only").click()

@@ -73,7 +73,8 @@ def record_generation(model: nn.Module, layer: str, change: str, *, cache: bool)
         hits.append(tuple((start + changed).tolist()))
 
     prompt = torch.arange(5, 5 + _PROMPT)[None]
-    options = {"min_new_tokens": _NEW, "max_new_tokens": _NEW, "do_sample": False, "pad_token_id": 0, "use_cache": cache}
+    options: dict[str, Any] = {"min_new_tokens": _NEW, "max_new_tokens": _NEW, "do_sample": False, "pad_token_id": 0}
+    options |= {"use_cache": cache, "attention_mask": torch.ones_like(prompt)}
     seen = {"return_dict_in_generate": True, "output_logits": True}
     error, logits = "", ()
     vector = _vector(model, layer, prompt)
@@ -87,14 +88,14 @@ def record_generation(model: nn.Module, layer: str, change: str, *, cache: bool)
         handles.enter_context(module.register_forward_hook(look_after))
         try:
             with torch.no_grad():
-                logits = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options, **seen).logits  # type: ignore[operator]
+                logits = model.generate(prompt, **options, **seen).logits  # type: ignore[operator]
         except IndexError as raised:
             error = type(raised).__name__
     return Generation(tuple(given), tuple(hits), error, tuple(logits))
 
 
 def _hook(change: str, vector: Tensor) -> Callable[[nn.Module, object, Tensor], Tensor]:
-    index = {"output[:, 3]": 3, "output[:, 3:4]": slice(3, 4), "output[:, -1]": -1, "output": slice(None)}[change]
+    index: Any = {"output[:, 3]": 3, "output[:, 3:4]": slice(3, 4), "output[:, -1]": -1, "output": slice(None)}[change]
 
     def add(module: nn.Module, args: object, output: Tensor) -> Tensor:
         changed = output.clone()
@@ -176,7 +177,7 @@ class CacheGrid(HookWidget):
         """The change whose two runs come to their end and compute different scores; of several, the first."""
         for change, found in self._data["runs"].items():
             if not found["same"] and not any(run["error"] for run in found["ways"]):
-                return change
+                return str(change)
         return ""
 
     @property
@@ -235,15 +236,9 @@ class CacheGrid(HookWidget):
     def numbers(self) -> Rows:
         """List the tokens that each change hits, call by call."""
         return [
-            {
-                "added to": change,
-                **{
-                    way: "; ".join([", ".join(map(str, hit)) or "none" for hit in run["hits"]] + [run["error"]] * bool(run["error"]))
-                    for way, run in zip(_WAYS, found["ways"], strict=True)
-                },
-            }
+            {"added to": change, **{way: _listed(run) for way, run in zip(_WAYS, found["ways"], strict=True)}}
             for change, found in self._data["runs"].items()
-        ]  # fmt: skip
+        ]
 
     # Drawn when it is asked for: the two grids of the last token, the telling case.
     @property
@@ -260,16 +255,24 @@ class CacheGrid(HookWidget):
             for call, token in ((call, token) for call in range(_NEW) for token in range(_PROMPT + _NEW - 1)):
                 key = f"{way},{call},{token}"
                 if key in cells:
-                    colors = {"facecolor": "#6b3fa0" if key in hit else "white", "edgecolor": "#0b62c4"}
+                    colors: dict[str, Any] = {"facecolor": "#6b3fa0" if key in hit else "white", "edgecolor": "#0b62c4"}
                     axes.add_patch(Rectangle((token - 0.4, call - 0.4), 0.8, 0.8, linewidth=1.5, **colors))
                 elif token < _PROMPT + call:
                     axes.plot([token], [call], "o", color="#7a8694", markersize=4)
-            axes.set(xlim=(-0.6, 7.6), ylim=(3.6, -0.6), xticks=range(8), yticks=range(4), title=_WAYS[way], aspect="equal")
+            axes.set(
+                xlim=(-0.6, 7.6), ylim=(3.6, -0.6), xticks=range(8), yticks=range(4), title=_WAYS[way], aspect="equal"
+            )
             axes.set_yticklabels([f"call {call + 1}" for call in range(_NEW)])
             axes.xaxis.tick_top()
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
         return from_figure(figure, self.alt).png
+
+
+def _listed(run: Mapping[str, Any]) -> str:
+    """Write the hits of a run, call by call."""
+    calls = [", ".join(map(str, hit)) or "none" for hit in run["hits"]]
+    return "; ".join([*calls, run["error"]] if run["error"] else calls)
 
 
 def _is_same(runs: list[Generation]) -> bool:
@@ -282,8 +285,8 @@ def _why(change: str, runs: list[Generation]) -> str:
     """Say what happened in both runs, and whether they compute the same."""
     told = {
         "output[:, 3]": "With the cache, call 2 is given one token. It has no index 3, so torch raises an error.",
-        "output[:, 3:4]": "With the cache, the slice is empty from call 2 on, and nothing is raised. Token 3 was hit in "
-        "call 1, and its keys and values are kept.",
+        "output[:, 3:4]": "With the cache, the slice is empty from call 2 on, and nothing is raised. Token 3 was hit "
+        "in call 1, and its keys and values are kept.",
         "output[:, -1]": "With the cache, each new token is hit once and stays so. Without it, the tokens before the "
         "last one are computed again, and not hit.",
         "output": "Every token that a call is given is hit, so none is missed.",

@@ -243,8 +243,9 @@ class SteeringSlider(HookWidget):
         texts.set_axis_off()
         for line, strength in enumerate((0, 1, 4, 8)):
             words = " ".join(runs["vector"][STRENGTHS.index(strength)]["words"])
-            texts.text(0, 1 - 0.28 * line, f"{strength}:  {self._data['text']} ", fontsize=10, color="#4f5b68", va="top")
-            texts.text(0.36, 1 - 0.28 * line, words, fontsize=10, weight="bold", va="top")
+            look: dict[str, Any] = {"fontsize": 10, "va": "top"}
+            texts.text(0, 1 - 0.28 * line, f"{strength}:  {self._data['text']} ", color="#4f5b68", **look)
+            texts.text(0.36, 1 - 0.28 * line, words, weight="bold", **look)
         return from_figure(figure, self.alt).png
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import torch
 
@@ -26,12 +28,9 @@ def hit_by_hand(index, cache):
         hits.append(numbers[:, index].flatten().tolist())
 
     with MODEL.transformer.h[0].register_forward_hook(count):
-        try:
-            MODEL.generate(
-                torch.tensor([[5, 6, 7, 8, 9]]), max_new_tokens=4, min_new_tokens=4, do_sample=False, use_cache=cache
-            )
-        except IndexError:
-            pass
+        options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "use_cache": cache}
+        with suppress(IndexError):
+            MODEL.generate(torch.tensor([[5, 6, 7, 8, 9]]), **options)
     return hits
 
 
