@@ -86,7 +86,9 @@ function draw(model, el) {
         for (const [token, each] of cells.entries()) {
           each.hidden = Boolean(failed);
           const kept = each.querySelector(".kv-kept");
-          if (kept) mark(kept, "kv-stays", ran && hits(way).slice(0, call).some((before) => before.includes(token)));
+          if (!kept) continue;
+          mark(kept, "kv-gone", ran && call >= hits(way).length); // a call that never came
+          mark(kept, "kv-stays", ran && hits(way).slice(0, call).some((before) => before.includes(token)));
         }
         if (failed) {
           error.textContent = runs[change].ways[way].error;

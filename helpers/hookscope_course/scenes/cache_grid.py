@@ -294,4 +294,5 @@ def _why(change: str, runs: list[Generation]) -> str:
     }[change]
     if any(run.error for run in runs):
         return f"{told} The run without the cache comes to its end."
-    return f"{told} Both runs compute {'the same' if _is_same(runs) else 'different'} scores."
+    same = "Both runs compute the same scores." if _is_same(runs) else "The two runs compute different scores."
+    return f"{told} {same}"

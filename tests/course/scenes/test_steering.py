@@ -70,6 +70,9 @@ def test_what_the_chapter_says_about_it(slider):
     assert slider.written == f"{TEXT} gave gave gave gave"
     slider.place = "baker only"
     assert slider.group == "verbs of many"
+    random = slider._data["runs"]["baker only"]["random"]
+    assert random[STRENGTHS.index(8)]["shares"][0] == pytest.approx(0.39, abs=0.006)
+    assert random[STRENGTHS.index(1)]["shares"][0] < 0.05
 
 
 def test_random_pushes_of_that_length_steer_seldom_and_the_control_is_their_mean(slider):
