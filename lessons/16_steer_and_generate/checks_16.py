@@ -34,7 +34,7 @@ def check_q1(result: object) -> Wrong | None:
     if isinstance(result, float) and result.is_integer():
         result = int(result)
     if isinstance(result, bool) or not isinstance(result, int):
-        return Wrong(f"the answer is a whole number, not a {result.__class__.__name__}")
+        return Wrong(f"the answer is an integer, and you passed a {result.__class__.__name__}")
     expected = _steered()
     if result == expected:
         return None
@@ -80,7 +80,8 @@ class _Layer(nn.Module):
         self.weight = nn.Parameter(torch.rand(width, dtype=dtype) + 1)
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        return x * self.weight
+        self.returned = x * self.weight
+        return self.returned
 
 
 @allows("hooks")
@@ -103,7 +104,7 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
             x = torch.rand(2, tokens, width, dtype=dtype)
             first = length + number - 2 if cache and number > 1 else 0  # as the blocks of transformers are told
             positions = torch.arange(first, first + tokens)[None]
-            plain = layer.forward(x).detach()
+            plain = layer.forward(x).detach().clone()
             said = (
                 f"with{'' if cache else 'out'} the cache, call {number} of the {which} prompt has {tokens} "
                 f"token{'s' if tokens > 1 else ''}"
@@ -118,6 +119,10 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
             wanted[:, place : place + 1] += vector
             if number > 1 and cache:
                 wanted = plain
+            if not torch.equal(layer.returned, plain):
+                return Wrong(
+                    f"{said}, and your hook wrote into the tensor that the layer returned; change a clone of it"
+                )
             if wrong := _wrong_edit(output, plain, wanted, said):
                 return wrong
     if not isinstance(handle, RemovableHandle):

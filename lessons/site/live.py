@@ -29,10 +29,12 @@ from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import (
     BothEnds,
+    CacheGrid,
     GradientParts,
     PlayingMap,
     ResidualRiver,
     SealedModels,
+    SteeringSlider,
     SymptomTree,
     TenTimesGame,
 )
@@ -182,6 +184,10 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
     SealedModels: Recipe(("box", "asked", "accused"), {_ALL: lambda boxes: iter(())}, unseen=("png",), free=True),
     SymptomTree: Recipe(("path",), {_ALL: lambda tree: iter(())}, unseen=("png",), free=True),
+    SteeringSlider: Recipe(
+        ("strength", "place", "explored"), {_ALL: lambda slider: iter(())}, unseen=("png",), free=True
+    ),
+    CacheGrid: Recipe(("change", "marks", "ran"), {_ALL: lambda grid: iter(())}, unseen=("png",), free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
 }

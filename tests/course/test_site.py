@@ -19,10 +19,12 @@ from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import (
     BothEnds,
+    CacheGrid,
     GradientParts,
     PlayingMap,
     ResidualRiver,
     SealedModels,
+    SteeringSlider,
     SymptomTree,
     TenTimesGame,
 )
@@ -31,6 +33,7 @@ from lessons.build import reading
 from lessons.site import __main__ as site
 from lessons.site import cards, chapters, live, pages, reference, sections
 from tests.shared import ROOT
+from tests.shared.language import gpt2
 
 
 def of(cells: list[dict[str, Any]]) -> list[str]:
@@ -196,6 +199,16 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
         ),
         (GradientParts, {"place": "w", "effect": "double", "guesses": {"got": "18"}, "ran": True}),
         (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
+        (
+            lambda: SteeringSlider(
+                samples.story_lm(), "blocks.0", torch.ones(64), "the cat near the dog", {"a": ["run"], "b": ["runs"]}
+            ),
+            {"strength": 2.5, "place": "every token", "explored": {"every token": [3, 20]}},
+        ),
+        (
+            lambda: CacheGrid(gpt2(), "transformer.h.0"),
+            {"change": "output[:, -1]", "marks": ["0,0,4", "1,3,7"], "ran": True},
+        ),
     ],
 )
 def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choice: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Figures that can be touched: a map that plays, two ends, parts of a gradient, a symptom tree, boxes, a river.
+"""Figures that can be touched: a map that plays, parts of a gradient, the symptom tree, a river, and others.
 
 `scene.js` and `scene.css` are the library that they share; docs/authoring.md says how a widget takes them in. Each
 figure is imported when it is first asked for: they alone need anywidget.
@@ -9,29 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookscope_course.scenes.both_ends import BothEnds
+    from hookscope_course.scenes.cache_grid import CacheGrid
     from hookscope_course.scenes.gradient_parts import GradientParts
     from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
     from hookscope_course.scenes.river import ResidualRiver
     from hookscope_course.scenes.sealed import SealedModels
+    from hookscope_course.scenes.steering import SteeringSlider
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
 
 _FILES = {
     "BothEnds": "both_ends",
+    "CacheGrid": "cache_grid",
     "GradientParts": "gradient_parts",
     "PlayingMap": "playing_map",
     "ResidualRiver": "river",
     "SealedModels": "sealed",
+    "SteeringSlider": "steering",
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
     "hook_pass": "playing_map",
 }
 __all__ = [
     "BothEnds",
+    "CacheGrid",
     "GradientParts",
     "PlayingMap",
     "ResidualRiver",
     "SealedModels",
+    "SteeringSlider",
     "SymptomTree",
     "TenTimesGame",
     "hook_pass",

@@ -16,6 +16,7 @@ from hookscope.widgets import base
 from hookscope_course import scenes
 from hookscope_course import widgets as course_widgets
 from tests.shared import ROOT
+from tests.shared.language import gpt2
 from tests.shared.read import IDS, WORDS, Reader
 from tools.blocks import block
 
@@ -42,6 +43,7 @@ def swept() -> object:
     )
 
 
+VERBS = {"verbs of many": ("run", "sleep"), "verbs of one": ("runs", "sleeps")}
 _KEPT: list[nn.Module] = []
 WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
@@ -57,6 +59,10 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "ResidualRiver": lambda: scenes.ResidualRiver(samples.story_lm()),
     "SealedModels": lambda: scenes.SealedModels(),
     "SymptomTree": lambda: scenes.SymptomTree(),
+    "SteeringSlider": lambda: scenes.SteeringSlider(
+        samples.story_lm(), "blocks.0", torch.linspace(-0.01, 0.01, 64), "the baker near the cat", VERBS
+    ),
+    "CacheGrid": lambda: scenes.CacheGrid(gpt2(), "transformer.h.0"),
     "GradientParts": lambda: scenes.GradientParts(),
     "GradientParts twice": lambda: scenes.GradientParts("twice"),
     "the smallest": lambda: import_module("counter").Counter(),
