@@ -27,7 +27,15 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, SealedModels, SymptomTree, TenTimesGame
+from hookscope_course.scenes import (
+    BothEnds,
+    GradientParts,
+    PlayingMap,
+    SealedModels,
+    SymptomTree,
+    TenTimesGame,
+    TwoRuns,
+)
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer
 from hookscope_course.widgets.example_layers import LAYERS
 from hookscope_course.widgets.gradient_tasks import TASKS
@@ -161,6 +169,9 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
     SealedModels: Recipe(("box", "asked", "accused"), {_ALL: lambda boxes: iter(())}, unseen=("png",), free=True),
     SymptomTree: Recipe(("path",), {_ALL: lambda tree: iter(())}, unseen=("png",), free=True),
+    TwoRuns: Recipe(
+        ("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True
+    ),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
 }

@@ -16,7 +16,15 @@ from torch import nn
 import hookscope
 from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import BothEnds, GradientParts, PlayingMap, SealedModels, SymptomTree, TenTimesGame
+from hookscope_course.scenes import (
+    BothEnds,
+    GradientParts,
+    PlayingMap,
+    SealedModels,
+    SymptomTree,
+    TenTimesGame,
+    TwoRuns,
+)
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
@@ -186,6 +194,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
             {"box": 2, "asked": [[], ["census"], [], []], "accused": [[["mix", "it has no hook"]], *3 * [[]]]},
         ),
         (GradientParts, {"place": "w", "effect": "double", "guesses": {"got": "18"}, "ran": True}),
+        (TwoRuns, {"tried": [[0, 10]], "at": [0, 10], "shown": True, "measure": "logits"}),
         (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
     ],
 )

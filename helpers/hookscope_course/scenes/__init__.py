@@ -1,4 +1,4 @@
-"""Figures that can be touched: a map that plays, two ends, parts of a gradient, the symptom tree, sealed models.
+"""Figures that can be touched: a map that plays, two ends, parts of a gradient, sealed models, two runs, and others.
 
 `scene.js` and `scene.css` are the library that they share; docs/authoring.md says how a widget takes them in. Each
 figure is imported when it is first asked for: they alone need anywidget.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.sealed import SealedModels
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
+    from hookscope_course.scenes.two_runs import TwoRuns
 
 _FILES = {
     "BothEnds": "both_ends",
@@ -22,6 +23,7 @@ _FILES = {
     "SealedModels": "sealed",
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
+    "TwoRuns": "two_runs",
     "hook_pass": "playing_map",
 }
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "SealedModels",
     "SymptomTree",
     "TenTimesGame",
+    "TwoRuns",
     "hook_pass",
 ]
 

@@ -56,6 +56,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "BothEnds": lambda: scenes.BothEnds(),
     "SealedModels": lambda: scenes.SealedModels(),
     "SymptomTree": lambda: scenes.SymptomTree(),
+    "TwoRuns": lambda: scenes.TwoRuns(),
     "GradientParts": lambda: scenes.GradientParts(),
     "GradientParts twice": lambda: scenes.GradientParts("twice"),
     "the smallest": lambda: import_module("counter").Counter(),
