@@ -7,9 +7,9 @@ const MEASURES = { probability: "probability", logits: "logit difference" };
 
 /** Where things are: side by side, or one run below the other. */
 function place(rows, columns, narrow) {
-  const [wide, tall, side, head, font] = narrow ? [20, 25, 88, 92, 12] : [22, 25, 96, 92, 12.5];
+  const [wide, tall, side, head, font] = narrow ? [20, 26, 84, 92, 12] : [25, 26, 88, 94, 12.5];
   const [run, below] = [wide * columns, head + tall * rows];
-  const origins = narrow ? [[side, 0], [side, below + 12]] : [[side, 0], [side + run + 52, 0]];
+  const origins = narrow ? [[side, 0], [side, below + 12]] : [[side, 0], [side + run + 34, 0]];
   const [, [x, y]] = origins;
   return { wide, tall, side, head, font, run, origins, size: [x + run + 4, y + below + 6] };
 }
