@@ -48,7 +48,7 @@ def test_by_mouse(opened: Lab) -> None:
     box(stage, "blocks.0 10").click()
     at_rest(stage)
     expect(say).to_have_text("blocks.0 at 10 'Leo': the answer stays Leo; Mary has 0.002.")
-    expect(score).to_have_text("1 patch, 0 of 5 red boxes found")
+    expect(score).to_have_text("1 patch, 0 of 7 red boxes found")
     box(stage, "tokens 10", run=0).click()  # the box that the value comes from does the same
     at_rest(stage)
     expect(say).to_have_text("tokens at 10 'Leo': the answer becomes Mary, 0.98.")
@@ -58,7 +58,7 @@ def test_by_mouse(opened: Lab) -> None:
     lab.told("print(runs.tried, runs.at)", "[[3, 10], [0, 10]] [0, 10]")
     box(stage, "tokens 10").click()
     at_rest(stage)
-    expect(score).to_have_text("2 patches, 1 of 5 red boxes found")
+    expect(score).to_have_text("2 patches, 1 of 7 red boxes found")
 
     stage.get_by_text("Numbers", exact=True).click()
     expect(stage.locator(".tr-numbers tbody tr")).to_have_count(4)
@@ -66,7 +66,7 @@ def test_by_mouse(opened: Lab) -> None:
     lab.look(stage, "two-runs")
 
     stage.get_by_role("button", name="Show all").click()
-    expect(stage.locator(".tr-red")).to_have_count(5)
+    expect(stage.locator(".tr-red")).to_have_count(7)
     box(stage, "blocks.1 14").click()
     at_rest(stage)
     lab.told("print(len(runs.tried), runs.at, runs.shown)", "2 [6, 14] True")
@@ -74,7 +74,7 @@ def test_by_mouse(opened: Lab) -> None:
     expect(stage.locator(".tr-bar output").nth(2)).to_be_visible()
     lab.look(stage, "two-runs-logits")
     stage.get_by_role("button", name="Start over").click()
-    expect(score).to_have_text("0 patches, 0 of 5 red boxes found")
+    expect(score).to_have_text("0 patches, 0 of 7 red boxes found")
     lab.told("print(runs.tried, runs.at, runs.shown, runs.measure)", "[] [] False probability")
 
 
@@ -93,7 +93,7 @@ def test_by_keyboard_and_with_less_motion(opened: Lab) -> None:
         expect(box(stage, "blocks.1 13")).to_be_focused()
         expect(box(stage, "blocks.1 13")).to_have_attribute("aria-label", "blocks.1 at 13 'ball', not patched yet")
         lab.page.keyboard.press("Space")
-        expect(stage.locator(".tr-score")).to_have_text("2 patches, 1 of 5 red boxes found")
+        expect(stage.locator(".tr-score")).to_have_text("2 patches, 1 of 7 red boxes found")
         assert lab.page.evaluate(ACTIVE_CELL) == cell
     finally:
         lab.page.emulate_media(reduced_motion="null")
@@ -102,7 +102,7 @@ def test_by_keyboard_and_with_less_motion(opened: Lab) -> None:
 def test_who_finds_all_is_told(opened: Lab) -> None:
     lab, stage = opened, the_figure(opened)
     lab.kernel("runs.tried, runs.shown = [], False\nfor layer, position in runs.red: said = runs.patch(layer, position)")
-    expect(stage.locator(".tr-score")).to_have_text("All 5 red boxes found with 5 patches")
+    expect(stage.locator(".tr-score")).to_have_text("All 7 red boxes found with 7 patches")
     told = json.loads(lab.kernel("import json; print(json.dumps([cell['said'] for cell in runs._cells[3]]))"))
     for position in (3, 12, 14):
         lab.kernel(f"said = runs.patch('blocks.0', {position})")

@@ -166,7 +166,7 @@ function draw(model, el) {
       const [, box_, sign] = element.children;
       box_.style.fill = known ? color(shares[which]) : "";
       sign.setAttribute("r", known && isTried(cell) ? (red ? 5 : 2) : 0);
-      mark(element, "tr-red", known && shares[which] > 0.5);
+      mark(element, "tr-red", known && red);
       mark(element, "tr-from", now && !side);
       mark(element, "tr-to", now && side && !flying);
       if (!side) return;

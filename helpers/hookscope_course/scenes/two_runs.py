@@ -23,7 +23,6 @@ LAYERS = (
     "tokens", "blocks.0.attn", "blocks.0.mlp", "blocks.0", "blocks.1.attn", "blocks.1.mlp", "blocks.1",
 )  # fmt: skip
 MEASURES = ("probability", "logits")
-RED = 0.5  # of the way from the corrupted run to the clean one
 _INK, _SOFT, _LINE, _BLUE, _PEG, _RED = "#1d2733", "#4f5b68", "#7a8694", "#0b62c4", "#6b3fa0", "#b3261e"
 
 
@@ -31,8 +30,8 @@ class TwoRuns(HookWidget):
     """Carry one value from a clean run into a corrupted one, and see what the model answers then.
 
     Each box is what one layer returned at one position. The numbers are those of `hookscope.sweep`, computed when the
-    figure is made. A cell is red if it brings more than half of the clean answer's probability back. From Python,
-    `patch` does what a click does.
+    figure is made. A cell is red if the answer of the corrupted run becomes that of the clean one. From Python, `patch`
+    does what a click does.
 
     Args:
         model: a `samples.StoryLM`.
@@ -54,7 +53,7 @@ class TwoRuns(HookWidget):
         >>> runs.patch("tokens", 10)
         "tokens at 10 'Leo': the answer becomes Mary, 0.98."
         >>> runs
-        Two runs: Mary (0.98) and Leo (0.99); 1 patch, 1 of 5 red cells found
+        Two runs: Mary (0.98) and Leo (0.98); 1 patch, 1 of 7 red boxes found
 
     """
 
@@ -166,7 +165,7 @@ class TwoRuns(HookWidget):
 
     def _score(self) -> str:
         patches = len(self.tried)
-        return f"{patches} patch{'' if patches == 1 else 'es'}, {self.found} of {len(self.red)} red cells found"
+        return f"{patches} patch{'' if patches == 1 else 'es'}, {self.found} of {len(self.red)} red boxes found"
 
     def summary(self) -> str:
         """Say what both runs answer, and the score."""
@@ -238,6 +237,7 @@ def _sweep_all(model: nn.Module, good: _Run, bad: _Run, layers: Sequence[str]) -
         first: lambda logits: logits[0, -1].softmax(-1)[first],
         second: lambda logits: logits[0, -1].softmax(-1)[second],
         "gap": lambda logits: logits[0, -1, first] - logits[0, -1, second],
+        "red": lambda logits: logits[0, -1].argmax() == first,
     }
     options = SweepOptions(tokens=bad.words, progress=False)
     swept = {
@@ -264,7 +264,8 @@ def _sweep_all(model: nn.Module, good: _Run, bad: _Run, layers: Sequence[str]) -
                 [float(swept[token].values[row, at]) for token in (first, second)],
                 float(swept["gap"].values[row, at]),
                 [float(shares[measure][row, at]) for measure in MEASURES],
-                torch.equal(good.outputs[row][0, at], bad.outputs[row][0, at]),
+                is_red=bool(swept["red"].values[row, at]),
+                same=torch.equal(good.outputs[row][0, at], bad.outputs[row][0, at]),
             )
             for at, word in enumerate(good.words)
         ]
@@ -273,12 +274,19 @@ def _sweep_all(model: nn.Module, good: _Run, bad: _Run, layers: Sequence[str]) -
 
 
 def _describe(
-    name: str, answers: Sequence[str], chances: Sequence[float], gap: float, shares: Sequence[float], same: bool
+    name: str,
+    answers: Sequence[str],
+    chances: Sequence[float],
+    gap: float,
+    shares: Sequence[float],
+    *,
+    is_red: bool,
+    same: bool,
 ) -> dict[str, Any]:
     good, bad = answers
     if same:
         said = "both runs have the same value there, so nothing changes."
-    elif chances[0] > chances[1]:
+    elif is_red:
         said = f"the answer becomes {good}, {_short(chances[0])}."
     else:
         said = f"the answer stays {bad}; {good} has {_short(chances[0])}."
@@ -288,7 +296,7 @@ def _describe(
         **_measures(chances, gap),
         "shares": [round(share, 3) for share in shares],
         "same": same,
-        "red": shares[0] > RED,
+        "red": is_red,
     }
 
 

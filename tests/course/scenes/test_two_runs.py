@@ -64,7 +64,7 @@ def test_each_number_is_that_of_two_plain_hooks(runs: TwoRuns, name: str) -> Non
         assert cell["logits"] == pytest.approx(gap, abs=2e-3)
         assert cell["shares"][1] == pytest.approx((gap - low) / (high - low), abs=2e-3)
         assert cell["same"] == torch.equal(source[:, position], there[:, position])
-        assert cell["red"] == (chances[0] > chances[1]), "on this story, a red box flips the answer"
+        assert cell["red"] == (int(logits.argmax()) == MARY)
         assert ("becomes Mary" in cell["said"]) == cell["red"]
         assert ("same value" in cell["said"]) == cell["same"]
 
