@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from hookscope_course.practice.probing import (
     swallows,
     with_others,
 )
+
 
 def _hooks_on(model: nn.Module) -> int:
     return left_on(model)
@@ -142,16 +144,16 @@ def _measure(logits: Tensor) -> Tensor:
 
 
 class _BreaksLater(Breaks):
-    """Raises at the call with a number, from 0, and behind it."""
+    """Raises at the call with a number, from 0, and at all after it."""
 
     def __init__(self, first: int) -> None:
         super().__init__()
-        self.left = first
+        calls = count()  # no attribute: a sweep puts those back after each run
+        self.is_over = lambda: next(calls) >= first
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        if not self.left:
+        if self.is_over():
             return super().forward(x)
-        self.left -= 1
         return torch.cat([x, x], -1)  # logits for at least 16 tokens
 
 

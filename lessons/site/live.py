@@ -182,9 +182,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
     SealedModels: Recipe(("box", "asked", "accused"), {_ALL: lambda boxes: iter(())}, unseen=("png",), free=True),
     SymptomTree: Recipe(("path",), {_ALL: lambda tree: iter(())}, unseen=("png",), free=True),
-    TwoRuns: Recipe(
-        ("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True
-    ),
+    TwoRuns: Recipe(("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
 }

@@ -101,7 +101,9 @@ def test_by_keyboard_and_with_less_motion(opened: Lab) -> None:
 
 def test_who_finds_all_is_told(opened: Lab) -> None:
     lab, stage = opened, the_figure(opened)
-    lab.kernel("runs.tried, runs.shown = [], False\nfor layer, position in runs.red: said = runs.patch(layer, position)")
+    lab.kernel(
+        "runs.tried, runs.shown = [], False\nfor layer, position in runs.red: said = runs.patch(layer, position)"
+    )
     expect(stage.locator(".tr-score")).to_have_text("All 7 red boxes found with 7 patches")
     told = json.loads(lab.kernel("import json; print(json.dumps([cell['said'] for cell in runs._cells[3]]))"))
     for position in (3, 12, 14):

@@ -354,5 +354,12 @@ def _draw(figure_: TwoRuns) -> bytes:
         axes.barh(y, columns, left=side, height=0.8, facecolor="none", edgecolor=_LINE, linewidth=0.8)
         axes.text(side + columns + 0.3, y, found["p"][at], ha="left", va="center", fontsize=9, color=_INK)
     words = found["said"].partition(": ")[0]
-    axes.text(left[1] + 1.6, head + high * rows + 1.6, f"with {words}\nfrom the clean run", va="center", fontsize=9, color=_PEG)
+    axes.text(
+        left[1] + 1.6,
+        head + high * rows + 1.6,
+        f"with {words}\nfrom the clean run",
+        va="center",
+        fontsize=9,
+        color=_PEG,
+    )
     return from_figure(figure, figure_.alt).png
