@@ -1,4 +1,4 @@
-"""Two runs and one arrow in a real JupyterLab: by mouse, by keyboard, counted, revealed, narrow, and with less motion."""
+"""Two runs and one arrow in a real JupyterLab: by mouse, by keyboard, revealed, narrow, and with less motion."""
 
 from __future__ import annotations
 
