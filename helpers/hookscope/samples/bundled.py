@@ -1,8 +1,9 @@
-"""Read the weights and images that come with the package, and compare them with their checksums."""
+"""Read weights and images, from this package or from one of their own, and compare them with their checksums."""
 
 from __future__ import annotations
 
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from torch import Tensor
@@ -54,9 +55,32 @@ def read_verified(file: Path, checksum: str, purpose: str, advice: str) -> bytes
 
     """
     content = file.read_bytes() if file.is_file() else b""
+    verify(content, checksum, file, purpose, advice)
+    return content
+
+
+def verify(content: bytes, checksum: str, file: object, purpose: str, advice: str) -> None:
+    """Raise a RuntimeError if the SHA-256 of a file's content is another one."""
     if sha256(content).hexdigest() != checksum:
         state = "is missing or empty"
         if content:
             state = f"is damaged: it has {len(content):,} bytes with another checksum"
         raise RuntimeError(f"{file} {state}, so hookscope cannot load {purpose}. {advice}")
-    return content
+
+
+def find_file(requirement: str, name: str) -> Path | None:
+    """Return the path of a file in an installed package, without importing the package.
+
+    Args:
+        requirement: the pinned package, such as "a-package==0.1.0".
+        name: the last part of the file's path.
+
+    Returns:
+        None if the package is not installed, or lists no such file.
+
+    """
+    try:
+        found = files(requirement.partition("==")[0]) or []
+    except PackageNotFoundError:
+        return None
+    return next((Path(str(file.locate())) for file in found if file.name == name), None)

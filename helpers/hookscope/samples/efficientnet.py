@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, files
 from io import BytesIO
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from hookscope.samples.bundled import read_verified
+from hookscope.samples.bundled import find_file, read_verified
 
 PHOTO_CLASSES = tuple(Path(__file__).with_name("photo_classes.txt").read_text(encoding="utf-8").splitlines())
 """The names of the classes. The index in this tuple is the class."""
@@ -139,7 +138,7 @@ def photo_cnn() -> PhotoCNN:
         'espresso'
 
     """
-    file = _find_weights()
+    file = find_file(PHOTO_WEIGHTS, _FILE)
     if file is None:
         name = PHOTO_WEIGHTS.partition("==")[0]
         raise ModuleNotFoundError(
@@ -162,15 +161,7 @@ def has_photo_weights() -> bool:
         True
 
     """
-    return _find_weights() is not None
-
-
-def _find_weights() -> Path | None:
-    try:
-        found = files(PHOTO_WEIGHTS.partition("==")[0]) or []
-    except PackageNotFoundError:
-        return None
-    return next((Path(str(file.locate())) for file in found if file.name == _FILE), None)
+    return find_file(PHOTO_WEIGHTS, _FILE) is not None
 
 
 def _rename(key: str) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 
 import hookscope
 from hookscope import samples
-from hookscope.samples import crop_photos, efficientnet, photos
+from hookscope.samples import bundled, crop_photos, efficientnet, photos
 
 
 def probabilities(name: str) -> dict[str, float]:
@@ -90,7 +90,7 @@ def put_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | 
     file.parent.mkdir()
     if content is not None:
         file.write_bytes(content)
-    monkeypatch.setattr(efficientnet, "files", lambda name: [PackagePath("models", "other.txt"), path])
+    monkeypatch.setattr(bundled, "files", lambda name: [PackagePath("models", "other.txt"), path])
     return file
 
 
@@ -98,7 +98,7 @@ def put_weights(folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | 
 def test_a_damaged_file_is_refused_before_it_is_unpickled(
     damage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole = efficientnet._find_weights()
+    whole = bundled.find_file(efficientnet.PHOTO_WEIGHTS, efficientnet._FILE)
     assert whole is not None
     content = bytearray(whole.read_bytes())
     content[len(content) // 2] ^= 1
@@ -116,7 +116,7 @@ def test_without_the_package_the_error_says_what_to_type(monkeypatch: pytest.Mon
         raise PackageNotFoundError(name)
 
     assert samples.has_photo_weights()
-    monkeypatch.setattr(efficientnet, "files", find_none)
+    monkeypatch.setattr(bundled, "files", find_none)
     assert not samples.has_photo_weights()
     with pytest.raises(ModuleNotFoundError) as error:
         samples.photo_cnn()
