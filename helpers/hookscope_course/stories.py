@@ -1,17 +1,18 @@
-"""Texts for the story model, in numbers: gifts, with who gets them, and rows of words that begin again."""
+"""Many texts for the story model, and a table of what it does without some of its heads."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from hookscope import samples
+from hookscope import Table, samples
 from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 
-__all__ = ["Gifts", "gift_stories", "repeated_rows"]
+__all__ = ["Gifts", "gift_stories", "heads_table", "repeated_rows"]
 
 
 class Gifts(NamedTuple):
@@ -63,3 +64,28 @@ def repeated_rows(count: int, seed: int = 0, length: int = 8) -> Tensor:
     words = [*NAMES, *ONE, *MANY]
     chosen = [chance.sample(words, length) for _ in range(count)]
     return torch.cat([samples.story_tokens(row + row) for row in chosen])
+
+
+def heads_table(found: Mapping[tuple[int, ...], float | Sequence[float]], columns: Sequence[str], caption: str) -> Table:
+    """Show what was measured with some heads switched off, with two digits.
+
+    Args:
+        found: maps the heads that were off to a number, or to several.
+        columns: a name for each number.
+        caption: of the table.
+
+    Example:
+        >>> heads_table({(): 1.0, (0, 3): 0.5}, ["right"], "How often it is right")
+        How often it is right
+        heads off  right
+        ---------  -----
+        none       1.00
+        0 and 3    0.50
+
+    """
+    rows = []
+    for heads, numbers in found.items():
+        several = numbers if isinstance(numbers, Sequence) else [numbers]
+        texts = [f"{number:.2f}" for number in several]
+        rows.append({"heads off": " and ".join(map(str, heads)) or "none", **dict(zip(columns, texts, strict=True))})
+    return Table(rows, caption)
