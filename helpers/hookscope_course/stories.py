@@ -66,7 +66,9 @@ def repeated_rows(count: int, seed: int = 0, length: int = 8) -> Tensor:
     return torch.cat([samples.story_tokens(row + row) for row in chosen])
 
 
-def heads_table(found: Mapping[tuple[int, ...], float | Sequence[float]], columns: Sequence[str], caption: str) -> Table:
+def heads_table(
+    found: Mapping[tuple[int, ...], float | Sequence[float]], columns: Sequence[str], caption: str
+) -> Table:
     """Show what was measured with some heads switched off, with two digits.
 
     Args:

@@ -149,7 +149,7 @@ class _BreaksLater(Breaks):
     def __init__(self, first: int) -> None:
         super().__init__()
         calls = count()  # no attribute: a sweep puts those back after each run
-        self.is_over = lambda: next(calls) >= first
+        self.is_over: Callable[[], bool] = lambda: next(calls) >= first
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         if self.is_over():

@@ -338,13 +338,13 @@ def _draw(figure_: TwoRuns) -> bytes:
                 known = at and (figure_.shown or [row, column] in figure_.tried or is_here)
                 share = cell["shares"][MEASURES.index(figure_.measure)] if known else 0.0
                 x = left[at] + column + 0.5
-                edge = {"edgecolor": _PEG if is_here else _BLUE, "linewidth": 2.4 if is_here else 0.8}
+                edge: dict[str, Any] = {"edgecolor": _PEG if is_here else _BLUE, "linewidth": 2.4 if is_here else 0.8}
                 style = "round,pad=0,rounding_size=0.18"
                 box = FancyBboxPatch((x - 0.4, y - 0.48), 0.8, 0.96, boxstyle=style, facecolor=_mix(share), **edge)
                 axes.add_patch(box)
                 if is_here:
                     centers.append((x, y))
-    tip = {"arrowstyle": "-|>", "mutation_scale": 14, "color": _PEG, "linewidth": 2, "zorder": 5}
+    tip: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 14, "color": _PEG, "linewidth": 2, "zorder": 5}
     axes.add_patch(FancyArrowPatch(*centers, connectionstyle="arc3,rad=-0.18", **tip))
     found = figure_._cell(arrow)
     for at, (word, chance) in enumerate(zip(fixed["answers"], found["bars"], strict=True)):
