@@ -57,7 +57,7 @@ def repeated_rows(count: int, seed: int = 0, length: int = 8) -> Tensor:
 
     Example:
         >>> samples.story_words(repeated_rows(1, length=3))
-        ['<start>', 'horses', 'birds', 'David', 'horses', 'birds', 'David']
+        ['<start>', 'dogs', 'birds', 'Clara', 'dogs', 'birds', 'Clara']
 
     """
     chance = random.Random(seed)
