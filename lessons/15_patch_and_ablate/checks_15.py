@@ -1,9 +1,11 @@
-"""Exercises of chapter 15: which cells of a sweep can change, one row, a mean over others, the head that copies."""
+"""Exercises of chapter 15: patch one row, how much a patch restores, the head that copies."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hookscope import attention, capture, sweep
+from hookscope import attention, capture
 from hookscope.samples import STORY_WORDS, StoryLM, story_lm, story_tokens
 from hookscope.samples.stories import SelfAttention
 from hookscope_course.practice import Wrong, allows, blind_to
@@ -25,8 +27,6 @@ from hookscope_course.practice.probing import (
     with_others,
 )
 
-_LAYERS, _DIFFERS = 5, 3
-
 
 def _hooks_on(model: nn.Module) -> int:
     return left_on(model)
@@ -37,30 +37,6 @@ _GONE = "a hook that was on the model before is gone; take off your own, and no 
 
 def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
     """Stand on a model as a hook that is not the answer's."""
-
-
-def check_q1(count: object) -> Wrong | None:
-    if isinstance(count, Tensor | np.generic) and count.ndim == 0:
-        count = count.item()
-    if isinstance(count, bool) or not isinstance(count, int | float):
-        return Wrong(f"the answer is a number, not a {count.__class__.__name__}")
-    model = StoryLM(width=8, heads=2, blocks=_LAYERS).eval()
-    text = torch.randint(20, 40, (1, 7))
-    other = text.clone()
-    other[0, _DIFFERS] = 50
-    found = sweep(
-        model, text, layers="tokens", source=other, metric=lambda logits: logits[0, -1, 0], positions=range(7)
-    )
-    # Not `!=`: in a batch, and with several threads, the same sums may round otherwise.
-    expected = int(((found.values - found.baseline).abs() > 1e-5 * found.values.abs().max()).sum())
-    if count == expected:
-        return None
-    reasons: dict[float, str] = {
-        _LAYERS: "there are five layers, but the sweep patches the embedding alone",
-        _DIFFERS: "3 is the position where the texts differ; asked for is at how many positions the answer can change",
-        0: "at position 3 the two texts differ, and the rows after it take from there",
-    }
-    return Wrong(reasons.get(float(count), f"not {count:g}: where the texts have the same word, nothing is put in"))
 
 
 # -- one row ------------------------------------------------------------------------------------------------------
@@ -80,7 +56,7 @@ class _Keeps(nn.Module):
 
 @allows("hooks")
 @blind_to(swallows_errors=CALLS_NOTHING)
-def check_q2(patch_row: Callable[[nn.Module, int, Tensor], Any]) -> Wrong | None:
+def check_q1(patch_row: Callable[[nn.Module, int, Tensor], Any]) -> Wrong | None:
     for texts, tokens, width, dtype in ((2, 5, 4, torch.float32), (3, 7, 6, torch.float64)):
         for position in (1, tokens - 2):
             layer = _Keeps()
@@ -121,89 +97,117 @@ def _wrong_row(
     return Wrong("`remove()` on the handle you returned did not take your hook off") if _hooks_on(layer) else None
 
 
-# -- a mean over other texts --------------------------------------------------------------------------------------
+# -- how much a patch restores --------------------------------------------------------------------------------------
+
+Restores = Callable[[nn.Module, nn.Module, int, Tensor, Tensor, Callable[[Tensor], Any]], object]
 
 
+@allows("hooks")
 @blind_to(returns_detached="nothing goes backward: a run under no_grad is right, too")
-def check_q3(mean_ablate: Callable[[nn.Module, nn.Module, Tensor, Tensor], object]) -> Wrong | None:
-    for width, tokens, name, dtype in (
-        (8, 5, "blocks.0.attn", torch.float32),
-        (12, 7, "blocks.1.mlp", torch.float64),
+def check_q2(restored: Restores) -> Wrong | None:
+    for width, tokens, name, at, dtype in (
+        (8, 5, "blocks.0", 3, torch.float32),
+        (12, 7, "blocks.1.attn", 6, torch.float64),
+        (8, 6, "tokens", 2, torch.float64),
     ):
-        model = StoryLM(width=width, heads=2).to(dtype).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.normal_()
-        inputs, others = torch.randint(60, (2, tokens)), torch.randint(60, (3, tokens))
-        if wrong := _wrong_mean(mean_ablate, model, name, inputs, others):
+        model = _random_model(width).to(dtype)
+        clean = torch.randint(30, (1, tokens))
+        corrupted = clean.clone()
+        corrupted[0, at - 1 : at + 1] += torch.randint(1, 30, (2,))
+        if wrong := _wrong_share(restored, model, name, at, clean, corrupted):
             return wrong
-    for run, breaks in (("first", Breaks()), ("second", _BreaksLater())):
+    for run, after in enumerate(("first", "second", "third")):
         model = StoryLM(width=8, heads=2).eval()
-        layer = model.blocks[0].attn
-        model.head = breaks  # type: ignore[assignment]
-        texts = torch.randint(60, (2, 4))
-        told = swallows(lambda: mean_ablate(model, layer, texts, texts))  # type: ignore[arg-type]  # noqa: B023
+        model.head = _BreaksLater(run)  # type: ignore[assignment]
+        layer, texts = model.blocks[0].attn, torch.randint(60, (1, 4))
+        told = swallows(lambda: restored(model, layer, 2, texts, texts.flip(1), _measure))  # type: ignore[arg-type]  # noqa: B023
         if left := _hooks_on(model):
             return Wrong(
-                f"a layer raised an error in the {run} run, and {hooks_are(left)} still on "
-                "the model; use `with` or `finally`"
+                f"a layer raised an error in the {after} run, and {hooks_are(left)} still on the model; use `with` or "
+                "`finally`"
             )
         if told:
             return Wrong(SWALLOWED)
     return None
 
 
-class _BreaksLater(Breaks):
-    """Raises from the second call on."""
+def _random_model(width: int) -> StoryLM:
+    model = StoryLM(width=width, heads=2).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    return model
 
-    def __init__(self) -> None:
+
+def _measure(logits: Tensor) -> Tensor:
+    return logits[0, -1, 3] - logits[0, -1, 5]
+
+
+class _BreaksLater(Breaks):
+    """Raises at the call with a number, from 0, and at all after it."""
+
+    def __init__(self, first: int) -> None:
         super().__init__()
-        self.before = False
+        calls = count()  # no attribute: a sweep puts those back after each run
+        self.is_over: Callable[[], bool] = lambda: next(calls) >= first
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        if self.before:
+        if self.is_over():
             return super().forward(x)
-        self.before = True
-        return x
+        return torch.cat([x, x], -1)  # logits for at least 16 tokens
 
 
-def _wrong_mean(
-    mean_ablate: Callable[[nn.Module, nn.Module, Tensor, Tensor], object],
-    model: nn.Module,
-    name: str,
-    inputs: Tensor,
-    others: Tensor,
+def _wrong_share(
+    restored: Restores, model: StoryLM, name: str, at: int, clean: Tensor, corrupted: Tensor
 ) -> Wrong | None:
     layer = model.get_submodule(name)
-    outputs = []
-    with torch.no_grad():
-        for texts in (others, inputs):
-            with capture(model, name) as seen:
-                model(texts)
-            outputs.append(seen[name].output)
-    result = mean_ablate(with_others(model), layer, inputs, others)
+    with torch.no_grad(), capture(model, name) as seen:
+        high = _measure(model(clean)).item()
+    with torch.no_grad(), capture(model, name) as other:
+        low = _measure(model(corrupted)).item()
+    rows, of_corrupted = seen[name].output, other[name].output
+
+    def patched(text: Tensor, source: Tensor, where: slice) -> float:
+        def put(module: nn.Module, args: object, output: Tensor) -> Tensor:
+            output = output.clone()
+            output[:, where] = source[:, where]
+            return output
+
+        with torch.no_grad(), layer.register_forward_hook(put):
+            return _measure(model(text)).item()
+
+    one, every = slice(at, at + 1), slice(None)
+    there = patched(corrupted, rows, one)
+    expected = (there - low) / (high - low)
+    answer = restored(with_others(model), layer, at, clean, corrupted, _measure)
     if left := _hooks_on(model):
         return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
-    if not isinstance(result, Tensor):
-        return Wrong(f"your function returned {result!r}; return what the model returns")
+    if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
+        answer = answer.item()
+    if isinstance(answer, bool) or not isinstance(answer, int | float):
+        return Wrong(f"your function returned {answer!r}; return a number")
 
-    def is_with(values: Tensor) -> bool:
-        with torch.no_grad(), layer.register_forward_hook(lambda module, args, output: values.expand_as(output)):
-            wanted = model(inputs)
-        return result.shape == wanted.shape and torch.allclose(result, wanted, atol=1e-4)
+    def is_close(other: float) -> bool:
+        return math.isclose(answer, other, rel_tol=1e-3, abs_tol=1e-4)
 
-    of_others, of_inputs = outputs
-    if is_with(of_others.mean(0)):
+    if is_close(expected):
         return None
-    if is_with(of_inputs.mean(0)):
-        return Wrong("that is the mean over `inputs`, the texts that you ask about; take it over `others`")
-    if is_with(torch.zeros_like(of_inputs)):
-        return Wrong("that is with zeros in its place; asked for is the mean over `others`")
-    if is_with(of_others.mean((0, 1))):
-        return Wrong("you took the mean over the tokens, too; each position has a mean of its own, over axis 0")
-    if is_with(of_inputs):
-        return Wrong("that is what the model returns when nothing is changed")
-    return Wrong("the model returned something else than with the mean over `others`, over axis 0, in its place")
+    back = patched(clean, of_corrupted, one)
+    told = (
+        (there, "that is the measure with the patch; it says nothing without those of the two runs"),
+        (there - low, "that is by how much the patch changes the measure; divide by the whole way, `high - low`"),
+        (1 - expected, "that is what is still missing after the patch; count from the corrupted run"),
+        ((back - low) / (high - low), "you patched the other way round: the row goes from `clean` into `corrupted`"),
+        ((high - back) / (high - low), "you patched the other way round: the row goes from `clean` into `corrupted`"),
+        ((patched(corrupted, rows, every) - low) / (high - low), "you put in all rows; put in the one at `position`"),
+    )
+    return Wrong(
+        next(
+            (words for other, words in told if is_close(other)),
+            f"your function returned {answer:.3f}, and the patch goes {expected:.3f} of the way; the measure is "
+            f"{low:.3f} in the corrupted run, {there:.3f} with the patch and {high:.3f} in the clean run",
+        )
+    )
 
 
 # -- the head that copies -----------------------------------------------------------------------------------------
@@ -213,8 +217,7 @@ _NOUNS = [*STORY_WORDS[11:27], *STORY_WORDS[35:51]]
 
 
 @allows("hooks")
-@blind_to(swallows_errors="asked for is one number; what a model that breaks should give is not said")
-def check_q4(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
+def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
     places = torch.randperm(_HEADS).tolist()
     for length, place, decoy in zip((8, 6, 8, 7), places, (True, True, False, True), strict=True):
         model = _reordered(place, decoy).to(torch.float32 if decoy else torch.float64)
@@ -232,7 +235,12 @@ def check_q4(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
             return Wrong(f"your function returned {answer!r}; return a number from 0 to {_HEADS - 1}")
         if wrong := _wrong_head(model, rows, length, answer):
             return wrong
-    return None
+    broken = story_lm()
+    broken.head = Breaks()  # type: ignore[assignment]
+    told = swallows(lambda: copying_head(broken, rows))
+    if left := _hooks_on(broken):
+        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
+    return Wrong(SWALLOWED) if told else None
 
 
 def _attention_of(model: StoryLM) -> SelfAttention:

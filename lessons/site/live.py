@@ -22,7 +22,7 @@ from torch import nn
 
 import hookscope
 from hookscope import samples
-from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
+from hookscope.widgets import LayerPicker, OrderPlayer, PatchMap, TokenPicker
 from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
@@ -37,6 +37,7 @@ from hookscope_course.scenes import (
     SteeringSlider,
     SymptomTree,
     TenTimesGame,
+    TwoRuns,
 )
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer
 from hookscope_course.widgets.example_layers import LAYERS
@@ -92,6 +93,11 @@ def _every_layer(picker: Any) -> Iterator[Choice]:
             yield {"layer": row["name"], "channel": -1}
 
 
+def _every_cell(patches: Any) -> Iterator[Choice]:
+    for layer, (column, *_) in product(patches._layers, patches._columns):
+        yield {"layer": layer, "column": column}
+
+
 def _every_filter(figure: Any) -> Iterator[Choice]:
     yield from ({"channel": channel} for channel in range(len(figure._filters)))
 
@@ -142,6 +148,14 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         quiet=("width", "more"),
     ),
     OrderPlayer: Recipe(("index",), {_ALL: lambda player: iter(())}, free=True),
+    PatchMap: Recipe(
+        ("layer", "column", "sample", "position"),
+        {
+            "Cells are answered from a recording of the real widget; other positions of the output need a kernel "
+            "(`make lab`).": _every_cell
+        },
+        unseen=("png",),
+    ),
     GradInputExplorer: Recipe(
         ("layer", "input_shape", "bias", "inplace", "requires_grad"),
         {_ALL: _every_switch},
@@ -188,6 +202,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         ("strength", "place", "explored"), {_ALL: lambda slider: iter(())}, unseen=("png",), free=True
     ),
     CacheGrid: Recipe(("change", "marks", "ran"), {_ALL: lambda grid: iter(())}, unseen=("png",), free=True),
+    TwoRuns: Recipe(("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
 }

@@ -6,6 +6,7 @@ import doctest
 import html
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import nn
 
 import hookscope
 from hookscope import samples
-from hookscope.widgets import LayerPicker
+from hookscope.widgets import LayerPicker, PatchMap
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import (
     BothEnds,
@@ -27,6 +28,7 @@ from hookscope_course.scenes import (
     SteeringSlider,
     SymptomTree,
     TenTimesGame,
+    TwoRuns,
 )
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
@@ -176,6 +178,18 @@ def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.
     assert live.fitting(GradientPlayground(), "large") is None
 
 
+def test_the_cells_of_a_patch_map_are_answered_on_the_site() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    swept = hookscope.sweep(
+        net, torch.ones(1, 3), layers="*", source="zero", channels=range(4), metric=lambda y: y.sum()
+    )
+    patches = PatchMap(swept)
+    script, words = live.fitting(patches, "patches") or ("", "")
+    assert "Cells are answered" in words
+    record = json.loads(script.partition(" = ")[2].rstrip(";\n"))
+    assert {tuple(json.loads(key)[:2]) for key in record["answers"]} == {*product("01", range(4))}
+
+
 def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None:
     playground = GradientPlayground(guess=True)
     script, words = live.fitting(playground, "playground") or ("", "")
@@ -198,6 +212,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
             {"box": 2, "asked": [[], ["census"], [], []], "accused": [[["mix", "it has no hook"]], *3 * [[]]]},
         ),
         (GradientParts, {"place": "w", "effect": "double", "guesses": {"got": "18"}, "ran": True}),
+        (TwoRuns, {"tried": [[0, 10]], "at": [0, 10], "shown": True, "measure": "logits"}),
         (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
         (
             lambda: SteeringSlider(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.steering import SteeringSlider
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
+    from hookscope_course.scenes.two_runs import TwoRuns
 
 _FILES = {
     "BothEnds": "both_ends",
@@ -28,6 +29,7 @@ _FILES = {
     "SteeringSlider": "steering",
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
+    "TwoRuns": "two_runs",
     "hook_pass": "playing_map",
 }
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "SteeringSlider",
     "SymptomTree",
     "TenTimesGame",
+    "TwoRuns",
     "hook_pass",
 ]
 
