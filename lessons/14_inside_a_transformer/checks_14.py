@@ -72,7 +72,7 @@ def _seen_at(model: Any, asked: int, text: Tensor) -> dict[str, Tensor]:
     return {"logits": logits, "given": seen[here].args[0], **found}
 
 
-def _wrong_entry(new: list[Tensor], parts: dict[str, Tensor]) -> Wrong | None:
+def _wrong_entry(new: list[Any], parts: dict[str, Tensor]) -> Wrong | None:
     if not new:
         return Wrong("the block was called, and your list holds nothing new; append to the list that was given")
     if len(new) > 1:
