@@ -473,6 +473,14 @@ def test_digits_by_layer(lab: Lab) -> None:
     page.mouse.click(chart["x"] + chart["width"] * 50 / 450, chart["y"] + chart["height"] * 40 / 236)
     lab.told("print(figure.depth, figure.network)", "0 trained")
 
+    # The word stands behind the dotted line, and on no mark of the chart.
+    word, dotted = places(widget.locator(".dl-word"), widget.locator(".dl-pixels"))
+    marks = ".dl-chart :is(.dl-first, .dl-second) :is(circle, rect)"
+    ends = widget.locator(marks).evaluate_all("all => all.map((mark) => mark.getBoundingClientRect().right)")
+    assert word["x"] > max(*ends, dotted["x"] + dotted["width"])
+    [chart] = places(widget.locator(".dl-chart"))
+    assert word["x"] + word["width"] <= chart["x"] + chart["width"]
+
     # From Python.
     lab.kernel("figure.depth, figure.network, figure.digit = 8, 'untrained', 3")
     expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
