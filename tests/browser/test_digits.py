@@ -281,6 +281,8 @@ def test_the_sliding_filter(lab: Lab) -> None:
         expect(button).to_be_disabled()
     expect(widget.locator(".sf-product td")).to_have_text(["?"] * 25)
     assert canvas.evaluate(painted) == 0
+    verdict = widget.locator(".sf-total .sf-verdict")  # beside the sum, where the learner looks
+    expect(verdict).to_have_text("")
     digit.focus()
     for key in ["ArrowUp"] * 3 + ["ArrowLeft", "Enter"]:
         page.keyboard.press(key)
@@ -288,6 +290,15 @@ def test_the_sliding_filter(lab: Lab) -> None:
     lab.told("print(figure.answer, figure.row, figure.column)", "[11, 13] 11 13")
     expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
     assert canvas.evaluate(painted) == 1
+    expect(verdict).to_have_text(lab.kernel("print(figure.verdict)"))
+    expect(verdict).to_contain_text("The highest: 0.838.")
+
+    # The patch has the grays of the digit: black is 0, white is 1.
+    grays = "cells => cells.map((cell) => getComputedStyle(cell).backgroundColor.match(/\\d+/g).map(Number))"
+    patch = widget.locator(".sf-patch td").evaluate_all(grays)
+    drawn = lab.kernel("print(*(255 * five[0, 0, 9:14, 11:16]).flatten().tolist())").split()
+    assert [level for level, *_ in patch] == pytest.approx([float(each) for each in drawn], abs=1.1)
+    assert all(red == green == blue for red, green, blue in patch)
 
     # The arrow keys move the filter; products, sum and map follow, and are those of torch.
     page.keyboard.press("ArrowDown")
@@ -334,6 +345,7 @@ def test_the_sliding_filter(lab: Lab) -> None:
     page.keyboard.press("ArrowRight")
     expect(tile[11]).to_be_focused()
     expect(said).to_contain_text("Where will the map have its highest value?")
+    expect(verdict).to_have_text("")
     assert canvas.evaluate(painted) == 0
     widget.get_by_role("button", name="Skip the question").click()
     tile[3].click()
@@ -460,6 +472,14 @@ def test_digits_by_layer(lab: Lab) -> None:
     [chart] = places(widget.locator(".dl-chart"))
     page.mouse.click(chart["x"] + chart["width"] * 50 / 450, chart["y"] + chart["height"] * 40 / 236)
     lab.told("print(figure.depth, figure.network)", "0 trained")
+
+    # The word stands behind the dotted line, and on no mark of the chart.
+    word, dotted = places(widget.locator(".dl-word"), widget.locator(".dl-pixels"))
+    marks = ".dl-chart :is(.dl-first, .dl-second) :is(circle, rect)"
+    ends = widget.locator(marks).evaluate_all("all => all.map((mark) => mark.getBoundingClientRect().right)")
+    assert word["x"] > max(*ends, dotted["x"] + dotted["width"])
+    [chart] = places(widget.locator(".dl-chart"))
+    assert word["x"] + word["width"] <= chart["x"] + chart["width"]
 
     # From Python.
     lab.kernel("figure.depth, figure.network, figure.digit = 8, 'untrained', 3")

@@ -27,11 +27,13 @@ from hookscope.pictures.mosaic import (
 )
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, Rows, as_text
+from hookscope.pictures.pixel_text import text_width
 from hookscope.pictures.words import count_text
 
 _SHOWN = 16  # channels by default: a 4×4 grid
 _NAMED = 8  # names that a caption lists
 _ONLY = "the only channel"
+_ZEROS = ("dead", "zero")  # the marks of a map of zeros: without and with a center
 _MEANINGS = {"dead": "dead (all zeros)", "zero": "all zeros", "flat": "flat (all equal)", "NaN": "NaN", "inf": "inf"}
 
 
@@ -98,6 +100,54 @@ def feature_grid(
               2    4    7   5.5        0
 
     """
+    return draw_grid(
+        activation,
+        zeros=("dead" if center is None else "zero",),
+        channels=channels,
+        sample=sample,
+        scale=scale,
+        center=center,
+        columns=columns,
+        seed=seed,
+        size=size,
+        title=title,
+        names=names,
+        axes=axes,
+    )
+
+
+def draw_grid(
+    activation: Tensor | NDArray[Any],
+    *,
+    zeros: tuple[str, ...],
+    channels: int | str | slice | Iterable[int] | None = None,
+    sample: int = 0,
+    scale: str | tuple[float, float] = "channel",
+    center: float | None = None,
+    columns: int | None = None,
+    seed: int | None = None,
+    size: int | None = None,
+    title: str = "",
+    names: Sequence[str] | None = None,
+    axes: tuple[str, str] | None = None,
+) -> FeatureGrid:
+    """Draw what `feature_grid` draws, with other words above a map of zeros.
+
+    Args:
+        activation: see `feature_grid`, as for all other arguments.
+        zeros: the words, the longest first; the first one that fits above every map of zeros is drawn.
+        channels: which channels.
+        sample: which sample.
+        scale: the scale or scales.
+        center: the value in the middle of the scale.
+        columns: the number of maps in a row.
+        seed: draw the channels at random.
+        size: the approximate width.
+        title: the start of the caption.
+        names: a name for each channel.
+        axes: labels for rows and columns.
+
+    """
     maps, reading = _read_shape(activation, sample)
     if names is not None and reading.startswith("(C,"):
         reading = count_text(len(maps), "map")  # named, they can be of anything, such as one channel of several images
@@ -107,16 +157,17 @@ def feature_grid(
             f"{count_text(len(names), 'name')} for {count_text(len(maps), 'channel')}. Pass one name for each channel"
         )
     values = _copy_maps(maps, picked)
-    facts = _MapStats.of(values, "dead" if center is None else "zero")
+    facts = _MapStats.of(values, "dead" if "dead" in zeros else "zero")
     low, high, shared = find_limits(facts.low, facts.high, scale, center)
     ends, how = describe_scale(shared, center)
 
     own = [str(channel) for channel in picked] if names is None else [names[channel] for channel in picked]
-    bare = [f"{channel} {mark}".rstrip() for channel, mark in zip(picked, facts.marks, strict=True)]
+    bare = facts.label([str(channel) for channel in picked], zeros[-1])
     layout = Layout.fit(
         values.shape, bare, columns, size
     )  # not the names, so that a long name does not shrink the maps
-    labels = [f"{name} {mark}".rstrip() for name, mark in zip(own, facts.marks, strict=True)]
+    tried = [facts.label(own, word) for word in zeros]
+    labels = next((each for each in tried if max(map(text_width, each)) <= layout.room), tried[-1])
     tiles = to_levels(average_blocks(values, layout.shrink), low, high)
     mosaic, boxes = compose(tiles, labels, layout, ends, axes)
 
@@ -357,6 +408,11 @@ class _MapStats:
                 words["flat"] = None
             marks.append(" ".join(words))
         return cls(low.astype(np.float64), high.astype(np.float64), mean, zeros, special, marks, size)
+
+    def label(self, names: list[str], zeros: str) -> list[str]:
+        """Return the text above each map: its name and its mark, with this word for a map of zeros."""
+        marks = [zeros if mark in _ZEROS else mark for mark in self.marks]
+        return [f"{name} {mark}".rstrip() for name, mark in zip(names, marks, strict=True)]
 
     def rows(self, picked: list[int], names: Sequence[str] | None) -> Rows:
         notes = {"dead": "dead: all zeros", "zero": "all zeros", "flat": "flat: all equal"}

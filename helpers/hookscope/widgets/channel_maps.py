@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.grid import feature_grid
+from hookscope.pictures.grid import draw_grid
 from hookscope.pictures.mosaic import encode_png, encode_rgb
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
@@ -30,6 +30,7 @@ __all__ = [
 
 _MOST_ROWS = 512  # most tokens or features in one map
 _HEAD = LINE + 6  # pixels of a line of text and a gap
+_ALL_ZEROS = ("all zeros", "all 0")  # not "dead": the maps are those of one input
 _TILE, _SMALL, _LOW = 160, 44, 460  # pixels: largest and smallest width of a map, preferred height of the image
 
 
@@ -170,8 +171,15 @@ def draw_channels(
     columns = _columns(len(channels), maps.shape[-2], maps.shape[-1], width)
     one = 160 if len(channels) > 1 else width  # a single map can fill the image
     size = min(width, one * columns)
-    grid = feature_grid(
-        maps, channels=channels, scale=scale, center=0 if signed else None, title=title, size=size, columns=columns
+    grid = draw_grid(
+        maps,
+        zeros=_ALL_ZEROS,
+        channels=channels,
+        scale=scale,
+        center=0 if signed else None,
+        title=title,
+        size=size,
+        columns=columns,
     )
     which = "one map" if len(maps) == 1 else grid.caption.splitlines()[0].removeprefix(f"{title}: ")
     how = grid.caption.splitlines()[2:]
@@ -208,7 +216,7 @@ def _columns(count: int, high: int, wide: int, width: int) -> int:
 def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> tuple[Picture, bytes]:
     """Draw one channel without margins; also as a PNG to lay over the input, in which alpha follows the value."""
     maps, _ = read_maps(tensor, sample, channels_last)
-    grid = feature_grid(maps, channels=[channel], center=0 if signed else None)
+    grid = draw_grid(maps, zeros=_ALL_ZEROS, channels=[channel], center=0 if signed else None)
     left, top, width, height = grid.boxes[0]
     inside = np.ascontiguousarray(grid.mosaic[top : top + height, left : left + width])
     numbers = ", ".join(f"{name} {as_text(value)}" for name, value in grid.rows[0].items() if name != "channel")

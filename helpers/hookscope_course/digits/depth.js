@@ -1,6 +1,6 @@
 const NAMES = ["zeros", "ones", "twos", "threes", "fours", "fives", "sixes", "sevens", "eights", "nines"];
 const R = 100; // the radius of the circle of centers
-const [WIDE, HIGH, LEFT, TOP, LOW] = [450, 236, 30, 12, 178]; // the chart, and where its lines run
+const [WIDE, HIGH, LEFT, RIGHT, TOP, LOW] = [450, 236, 30, 386, 12, 178]; // the chart, and where its lines run
 const svg = (tag, attributes = {}, ...children) => {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(attributes)) {
@@ -46,7 +46,7 @@ function draw(model, el) {
     ...NAMES.map((name, digit) => h("button", { type: "button", "aria-label": name, onclick: () => mark(digit) }, String(digit))));
 
   // The chart over depth.
-  const x = (depth) => LEFT + 20 + (depth * (WIDE - LEFT - 40)) / (names.length - 1);
+  const x = (depth) => LEFT + 20 + (depth * (RIGHT - LEFT - 40)) / (names.length - 1);
   const y = (many) => LOW - ((LOW - TOP) * many) / total;
   const column = svg("rect", { class: "dl-column", y: TOP - 6, width: 26, height: HIGH - TOP + 4, x: 0, rx: 4 });
   const kinds = ["dl-first", "dl-second"];
@@ -56,9 +56,9 @@ function draw(model, el) {
       ? svg("rect", { x: x(depth) - 3.5, y: y(many) - 3.5, width: 7, height: 7 })
       : svg("circle", { cx: x(depth), cy: y(many), r: 4 }))));
   const pixels = right[networks[0]][0];
-  const level = (many, text, kind, above) => [
-    svg("line", { class: kind, x1: LEFT, x2: WIDE - 6, y1: y(many), y2: y(many) }),
-    svg("text", { class: "dl-word", x: WIDE - 6, y: y(many) + (above ? -4 : 11), "text-anchor": "end" }, text)];
+  const level = (many, text, kind) => [
+    svg("line", { class: kind, x1: LEFT, x2: RIGHT, y1: y(many), y2: y(many) }),
+    svg("text", { class: "dl-word", x: RIGHT + 5, y: y(many) + 4 }, text)];
   const ticks = [0, total / 2, total].map((many) => svg("text", { class: "dl-tick", x: LEFT - 4, y: y(many) + 4, "text-anchor": "end" }, String(many)));
   const heads = [...new Set(names.map((name) => name.split(".").slice(0, -1).join(".")))].filter(Boolean);
   const below = names.map((name, depth) => svg("text", { class: "dl-tick", x: x(depth), y: LOW + 14, "text-anchor": "middle" }, name.split(".").at(-1)));
@@ -75,13 +75,13 @@ function draw(model, el) {
       networks.map((name) => `${name}: ${names.map((layer, depth) => `${layer} ${right[name][depth]}`).join(", ")}`).join("; "),
     onclick: (event) => {
       const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.getScreenCTM().inverse());
-      const depth = Math.round(((place.x - LEFT - 20) * (names.length - 1)) / (WIDE - LEFT - 40));
+      const depth = Math.round(((place.x - LEFT - 20) * (names.length - 1)) / (RIGHT - LEFT - 40));
       if (depth < 0 || depth >= names.length) return;
       const near = networks.map((name) => [Math.abs(place.y - y(right[name][depth])), name]).sort((a, b) => a[0] - b[0])[0];
       tell({ depth, ...(near[0] < 9 ? { network: near[1] } : {}) });
     },
-  }, column, ...ticks, svg("line", { class: "dl-axis", x1: LEFT, x2: WIDE - 6, y1: y(0), y2: y(0) }),
-  ...level(pixels, `pixels ${pixels}`, "dl-pixels", pixels > total / 2), ...lines, ...below, ...groups, ...letters);
+  }, column, ...ticks, svg("line", { class: "dl-axis", x1: LEFT, x2: RIGHT, y1: y(0), y2: y(0) }),
+  ...level(pixels, `pixels ${pixels}`, "dl-pixels"), ...lines, ...below, ...groups, ...letters);
   const { control, value } = slider(model, "depth", { min: 0, max: names.length - 1, text: (depth) => names[depth] });
   const switches = networks.map((name, n) => h("button", { type: "button", onclick: () => tell({ network: name }) },
     h("span", { class: `dl-key ${kinds[n] ?? "dl-second"}`, "aria-hidden": "true" }), name));

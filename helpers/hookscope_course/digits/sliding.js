@@ -7,7 +7,8 @@ const three = (value) => fixed(thousandths(value), 3);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** The numbers of a square as a table whose cells carry their color. */
+const LIGHT = 0.46; // from this gray on, black words have more contrast than white ones
+/** The numbers of a square as a table whose cells carry their color; those of a patch have the grays of the digit. */
 function square(caption, side, kind) {
   const cells = Array.from({ length: side * side }, () => h("td"));
   const rows = Array.from({ length: side }, (_, row) => h("tr", {}, ...cells.slice(row * side, (row + 1) * side)));
@@ -15,6 +16,12 @@ function square(caption, side, kind) {
   const show = (values, top) => cells.forEach((cell, place) => {
     const value = values?.[place];
     cell.textContent = value === undefined ? "?" : two(value);
+    if (kind === "patch") {
+      const level = Math.min(Math.max(value, 0), 1);
+      cell.className = level < LIGHT ? "sf-dark" : "sf-light";
+      cell.style.background = `rgb(${Array(3).fill(Math.round(255 * level))})`;
+      return;
+    }
     cell.className = value === undefined ? "" : value > 0 ? "sf-above" : value < 0 ? "sf-below" : "";
     cell.style.setProperty("--share", value === undefined ? 0 : Math.abs(value) / (top || 1));
   });
@@ -155,10 +162,17 @@ function draw(model, el) {
       room(three(total(place)), "long"), ", and the bias, ", room(three(run.bias), "long"), ", add up to ",
       room(three(run.values[place]), "long"), "."];
   };
+  const verdict_now = () => {
+    const guess = model.get("answer");
+    if (!guess.length) return "";
+    const [here, most] = [guess, run.best].map(([row, column]) => three(run.values[row * width + column]));
+    return String(guess) === String(run.best) ? `Your pixel: ${here}, the highest!` : `Your pixel: ${here}. The highest: ${most}.`;
+  };
   const under = square("patch of the digit", side, "patch");
   const weights = square("filter", side, "filter");
   const product = square("products", side, "product");
   const sum = h("p", { class: "sf-sum" });
+  const verdict = h("p", { class: "sf-verdict", role: "status" });
   const playing = h("button", { type: "button", onclick: play });
   const fill = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true }); } }, "Fill the map");
   const best = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true, row: run.best[0], column: run.best[1] }); } }, "To the highest");
@@ -187,6 +201,7 @@ function draw(model, el) {
     weights.show(run.filter, run.strongest);
     product.show(here, run.most);
     sum.replaceChildren(...(hidden ? ["sum + bias = ?"] : [`${three(total(place))} + bias ${three(run.bias)}`, h("strong", {}, `= ${three(run.values[place])}`)]));
+    verdict.textContent = verdict_now();
     said.setAttribute("aria-live", timer ? "off" : "polite");
     said.replaceChildren(...[sentence_now(place)].flat());
     playing.textContent = timer ? "Pause" : still() ? "Next row" : "Play";
@@ -203,7 +218,7 @@ function draw(model, el) {
     h("div", { class: "sf-columns" },
       h("figure", {}, h("figcaption", {}, "the digit"), digit),
       h("div", { class: "sf-work" }, under.table, h("span", { class: "sf-sign", "aria-hidden": "true" }, "×"), weights.table,
-        h("span", { class: "sf-sign", "aria-hidden": "true" }, "="), product.table, sum),
+        h("span", { class: "sf-sign", "aria-hidden": "true" }, "="), product.table, h("div", { class: "sf-total" }, sum, verdict)),
       h("figure", {}, h("figcaption", {}, "the map"), map)),
     h("div", { class: "hs-row" }, playing, fill, best, skip, h("span", { class: "sf-how" }, "Drag the filter, or use the arrow keys. Red is above 0, blue below.")));
 }

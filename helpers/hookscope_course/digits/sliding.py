@@ -136,6 +136,19 @@ class SlidingFilter(HookWidget):
             f"the bias, {_text(bias, 3)}, add up to {_text(value, 3)}."
         )
 
+    @property
+    def verdict(self) -> str:
+        """What the map has at the pixel of the guess, and what it has at most; empty before the guess."""
+        if not self.answer:
+            return ""
+        row, column = self.answer
+        here, most = _text(self.sums[row, column], 3), _text(self.sums.max(), 3)
+        return (
+            f"Your pixel: {here}, the highest!"
+            if (row, column) == self.highest
+            else f"Your pixel: {here}. The highest: {most}."
+        )
+
     @traitlets.validate("channel", "row", "column")
     def _check(self, proposal: dict[str, Any]) -> int:
         name, value = proposal["trait"].name, proposal["value"]

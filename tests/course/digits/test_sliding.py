@@ -91,6 +91,19 @@ def test_a_guess_and_what_became_of_it() -> None:
     assert figure.sentence.startswith("Where will the map have its highest value?")
 
 
+def test_the_verdict_compares_the_pixel_of_the_guess_with_the_highest() -> None:
+    figure, maps = SlidingFilter(NET, FIVE, channel=10, guess=True), output_of(NET.block1.conv)
+    assert figure.verdict == ""
+    figure.answer = [5, 13]
+    assert figure.verdict == f"Your pixel: {maps[10, 5, 13]:.3f}. The highest: {maps[10].max():.3f}."
+    figure.row = 20  # the filter moves on, the guess stays
+    assert figure.verdict.startswith(f"Your pixel: {maps[10, 5, 13]:.3f}.")
+    figure.answer = list(divmod(int(maps[10].argmax()), 28))
+    assert figure.verdict == f"Your pixel: {maps[10].max():.3f}, the highest!"
+    figure.channel = 3
+    assert figure.verdict == ""
+
+
 def test_what_does_not_fit_is_refused_and_nothing_moves() -> None:
     figure = SlidingFilter(NET, FIVE)
     with pytest.raises(Exception, match=r"channel=16 is out of range\. Pass 0 to 15"):

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from hookscope import samples
 from hookscope.pictures.picture import as_text
+from hookscope.pictures.pixel_text import LINE
 from hookscope.widgets import LayerPicker
 from hookscope.widgets.channel_maps import draw_input, read_maps, sort_channels
 from tests.shared.awkward import Do, Net
+from tests.shared.drawn import says
 from tests.shared.picked import convs, digits, images
 
 
@@ -166,6 +168,25 @@ def test_nan_and_dead_channels_are_said() -> None:
     picker = LayerPicker(Do(lambda x: output), torch.zeros(1))
     assert ["NaN or inf", "1"] in picker.facts
     assert picker.rows[0]["% zeros"] == 100
+
+
+@pytest.mark.parametrize(("width", "above"), [(640, "12 all zeros"), (400, "12 all 0")])
+@pytest.mark.parametrize("show", ["activation", "gradient"])
+def test_a_map_that_is_zero_in_one_image_is_not_called_dead(width: int, above: str, show: str) -> None:
+    picker = LayerPicker(samples.digit_cnn(), samples.digit(5), layer="block2.pool", channel=12)
+    assert (picker.activation[0, 12] == 0).all()
+    if show == "gradient":
+        model = nn.Sequential(nn.Identity(), Do(lambda x: x * torch.arange(24)[:, None, None].ne(12)))
+        picker = LayerPicker(model, torch.rand(1, 24, 14, 14), layer="0", show=show, channel=12)
+        assert (picker.gradient[0, 12] == 0).all()
+    picker.width = width
+    drawn = np.asarray(Image.open(io.BytesIO(picker.png)))
+    left, top, wide, _ = picker.boxes[12]
+    assert says(drawn[top - LINE : top, left : left + wide], above)
+    assert picker.rows[12]["note"] == "all zeros"
+    assert "all zeros: channel 12" in picker.alt
+    assert "all zeros" in picker.large_alt
+    assert "dead" not in f"{picker.alt} {picker.large_alt} {picker.caption} {picker.rows}"
 
 
 def test_an_overwritten_output_is_shown_as_it_was_and_said_to_be() -> None:
