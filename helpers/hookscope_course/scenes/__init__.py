@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.both_ends import BothEnds
     from hookscope_course.scenes.gradient_parts import GradientParts
     from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
-    from hookscope_course.scenes.sealed import SealedModels
+    from hookscope_course.scenes.sealed import SealedModels, find_layer
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
 
@@ -22,6 +22,7 @@ _FILES = {
     "SealedModels": "sealed",
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
+    "find_layer": "sealed",
     "hook_pass": "playing_map",
 }
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "SealedModels",
     "SymptomTree",
     "TenTimesGame",
+    "find_layer",
     "hook_pass",
 ]
 
