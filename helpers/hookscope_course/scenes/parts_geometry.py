@@ -153,13 +153,15 @@ def place_twice(*, narrow: bool) -> Layout:
         },
     ]
     lift = font + 4
+    above = back - (tall / 2 + 6 if narrow else 8)  # in the narrow drawing, words between two boxes have no room
+    pass_x = hook_x + (21 if narrow else 40)
     words = [
-        ["· 2y", (y + z) / 2, back - 8, "backward"],
-        ["· 2x", hook_x - radius - (12 if narrow else 24), back - (font if narrow else 8), "backward"],
+        ["· 2y", (y + z) / 2, above, "backward"],
+        ["· 2x", hook_x - radius - (8 if narrow else 24), above, "backward"],
         ["path 1", x - (26 if narrow else 30), middle + 4, "backward"],
         ["path 2", (x + y) / 2, low - 7, "backward"],
-        ["pass 2", hook_x + (26 if narrow else 40), down + lift + (6 if narrow else 8), "soft"],
-        ["pass 1", hook_x + (26 if narrow else 40), back - radius - 6, "soft"],
+        ["pass 2", pass_x, down + lift + (6 if narrow else 8), "soft"],
+        ["pass 1", pass_x, above if narrow else back - radius - 6, "soft"],
     ]
     slot = _slot([hook_x, down], "hook on y", [hook_x + (6 if narrow else 12), middle + 4], "start")
     slot["also"] = [[hook_x, back]]

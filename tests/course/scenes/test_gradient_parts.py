@@ -169,6 +169,19 @@ def test_each_path_and_each_pass_has_its_number_beside_it(narrow):
 
 
 @pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("lay_out", [place_steps, place_twice])
+def test_no_word_is_hidden_by_a_box(lay_out, narrow):
+    layout = lay_out(narrow=narrow)
+    font = layout["font"]
+    for text, x, y, _ in layout["words"]:
+        half = 0.25 * font * len(text)
+        for name, (box_x, box_y, width, height, *_) in layout["boxes"].items():
+            beside = abs(x - box_x) >= half + width / 2
+            over_or_under = y <= box_y - height / 2 or y - 0.7 * font >= box_y + height / 2
+            assert beside or over_or_under, (text, name)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("place", ["h1", "h2"])
 def test_the_name_of_a_hook_on_a_state_is_under_the_box_of_its_gradient(place, narrow):
     layout = place_steps(narrow=narrow)
