@@ -16,9 +16,9 @@ MINUTES = 90
 """What all of it may take."""
 TAG = "fast_track"
 END = (
-    "**Fast track.** This is the end of it. You can now look at any layer, change what it returns, follow a gradient, "
-    "and find out why a hook did not fire. With the time that is left, take an exercise of each of these chapters: "
-    "[all chapters](index.ipynb)."
+    "**Fast track.** The fast track ends here; this chapter goes on below. You can now look at any layer, change what "
+    "it returns, follow a gradient, and find out why a hook did not fire. With the time that is left, take an exercise "
+    "of each of these chapters: [all chapters](index.ipynb)."
 )
 _HEADING = re.compile(r"^## (?:(\d+) · )?.+$", re.MULTILINE)
 

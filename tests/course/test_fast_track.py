@@ -80,3 +80,7 @@ def test_each_marked_section_ends_with_the_way_to_the_next() -> None:
             assert link[2] == str(max(section for page, section in track if page == after))
     assert said[-1][2] == fast_track.END
     assert "You can now" in fast_track.END
+    # It stands in the middle of a page, so it must not read as the end of the chapter.
+    assert "this chapter goes on below" in fast_track.END
+    path, number = track[-1]
+    assert f"\n## {number + 1} · " in path.read_text(encoding="utf-8")

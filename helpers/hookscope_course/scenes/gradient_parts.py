@@ -28,7 +28,10 @@ EFFECTS = {
         "detach": "doubles grad.detach()",
     },
 }
-_ASKS = {"steps": {"got": "the hook gets", "w.grad": "w.grad"}, "twice": {"first": "first", "second": "second"}}
+_ASKS = {
+    "steps": {"got": "the hook gets", "w.grad": "w.grad"},
+    "twice": {"first": "first derivative", "second": "second derivative"},
+}
 _W, _START, _ADDED = 2.0, 1.0, (2.0, -2.0, 1.0)
 _INK, _SOFT, _LINE, _PEG = "#1d2733", "#5b6774", "#7a8694", "#6b3fa0"
 _COLORS = {"forward": "#0b62c4", "backward": "#b03f08"}
@@ -351,7 +354,7 @@ class GradientParts(HookWidget):
         """List the parts and what is asked for, once the pass was run."""
         parts = {
             "steps": {f"part of step {step}": f"out step {step}" for step in (1, 2, 3)},
-            "twice": {"second, by the x in 2x": "by x", "second, by way of y": "by y"},
+            "twice": {"path 1, by the x in 2x": "by x", "path 2, through y": "by y"},
         }[self._graph]
         values = [(name, self._run.values[key], "") for name, key in parts.items()]
         asks = [(_ASKS[self._graph][name], end, self.guesses.get(name, "")) for name, end in self._run.ends.items()]
@@ -374,8 +377,8 @@ def _say(graph: str, place: str, effect: str) -> str:
     values = {name: f"{value:g}" for name, value in run.values.items()}
     if graph == "twice":
         begin = "" if not place else _fired(run)
-        total = f"The second is {values['by x']} + {values['by y']} = {values['second']}."
-        return f"{begin}The first derivative is {values['first']}. {total}"
+        total = f"path 1 + path 2 = {values['by x']} + {values['by y']} = {values['second']}"
+        return f"{begin}The first derivative is {values['first']}. The second is {total}."
     parts = " + ".join(values[f"out step {step}"] for step in (1, 2, 3))
     if not place:
         return f"The parts of the three steps add up: {parts} = {values['w.grad']}."
@@ -420,12 +423,12 @@ def _reasons(graph: str, place: str, effect: str) -> dict[str, str]:
 def _reasons_twice(values: dict[str, str], place: str, effect: str) -> dict[str, str]:
     doubles = place and effect != "look"
     first = "2y · 2x is 2 · 2, and the hook doubles it." if doubles else "it is 2y · 2x, and x and y are 1."
-    ways = f"{values['by x']} comes from the x in 2x, and {values['by y']} by way of y"
+    ways = f"path 1 brings {values['by x']}, and path 2 brings {values['by y']}"
     if not doubles:
         return {"first": first, "second": f"{ways}."}
     why = {
-        "double": "; the hook doubles what comes by way of y once more.",
-        "removed": "; both were doubled in the first pass, and in the second there is no hook.",
-        "detach": "; without a graph behind the gradient, nothing comes by way of y.",
+        "double": f", because the hook doubles path 2 in the second pass, too: 2 · {float(values['by y']) / 2:g}.",
+        "removed": ". The hook doubled both in the first pass, and in the second pass there is no hook.",
+        "detach": ". The detached gradient has no graph, so path 2 ends at it.",
     }[effect]
     return {"first": first, "second": f"{ways}{why}"}

@@ -19,12 +19,12 @@ def place_steps(*, narrow: bool) -> Layout:
     if narrow:
         states, steps, size, font, radius = (36, 136, 236, 340), (80, 180, 280), (380, 366), 11, 10
         wide, tall, top, back, join, ends = 56, 40, 50, 138, 246, (332, 116)
-        slot_y, apart = 196, 15
+        slot_y = 202
     else:
         states, steps, size, font, radius = (54, 298, 542, 774), (176, 420, 658), (830, 366), 13, 14
         wide, tall, top, back, join, ends = 92, 44, 46, 140, 254, (336, 150)
-        slot_y, apart = 208, 0
-    half, middle = wide / 2, steps[1]
+        slot_y = 208
+    half, half_tall, middle = wide / 2, tall / 2, steps[1]
     boxes: dict[str, list[Any]] = {}
     for number, x in enumerate(states):
         boxes[f"h{number}"] = [x, top, wide, tall, f"h{number}", "forward", f"h{number}"]
@@ -64,9 +64,10 @@ def place_steps(*, narrow: bool) -> Layout:
         text = [x + radius + 6, slot_y + 4]
         slots[f"step {number}"] = _slot([x, slot_y], f"{'step' if narrow else 'hook on step'} {number}", text, "start")
         if number < 3:
-            at = [after - half - 12 if narrow else (after - half + x + 42) / 2, back]
-            under = [at[0] + apart, back + radius + 1.5 * font]
-            slots[f"h{number}"] = _slot(at, f"{'' if narrow else 'hook '}on h{number}", under, "middle")
+            under = [after, back + half_tall + font + 4]  # under the box whose gradient the hook gets
+            slots[f"h{number}"] = _slot(
+                [after - half - (12 if narrow else 17), back], f"hook on h{number}", under, "middle"
+            )
     low, broad = ends
     rails.append({"way": "backward", "points": [[middle, join + 12], [middle, low - tall / 2 - 2]]})
     boxes["w.grad"] = [middle, low, broad, tall, "w.grad, w = 2", "backward", "w.grad"]
@@ -118,20 +119,20 @@ def _waves_of_steps(
 def place_twice(*, narrow: bool) -> Layout:
     """Place x, y and z, the first derivative below them, and the two ways on which the second comes back to x."""
     if narrow:
-        second, x, y, z, size, font, radius = 40, 142, 258, 344, (380, 270), 11, 10
-        wide, tall, top, back, low = 60, 44, 60, 172, 236
-        hook_x = 208
+        second, x, y, z, size, font, radius = 45, 148, 262, 344, (380, 286), 11, 10
+        wide, tall, top, back, low = 60, 44, 60, 188, 252
+        hook_x, ends = 211, ("1st derivative", "2nd derivative")
     else:
-        second, x, y, z, size, font, radius = 74, 262, 528, 752, (830, 290), 13, 14
-        wide, tall, top, back, low = 108, 48, 60, 184, 254
-        hook_x = 426
-    half, up, down = wide / 2, top - 12, top + 12
+        second, x, y, z, size, font, radius = 78, 268, 540, 762, (830, 300), 13, 14
+        wide, tall, top, back, low = 108, 48, 60, 194, 264
+        hook_x, ends = 392, ("first derivative", "second derivative")
+    half, up, down, middle = wide / 2, top - 12, top + 12, (top + back) / 2
     boxes = {
-        "second": [second, top, wide + (8 if narrow else 28), tall, "second", "backward", "second"],
+        "second": [second, top, wide + (22 if narrow else 28), tall, ends[1], "backward", "second"],
         "x": [x, top, wide, tall, "x", "forward", "x"],
         "y": [y, top, wide, tall, "y = x²", "forward", "y"],
         "z": [z, top, wide, tall, "z = y²", "forward", "z"],
-        "first": [x, back, wide, tall, "first", "backward", "first"],
+        "first": [x, back, wide + (22 if narrow else 10), tall, ends[0], "backward", "first"],
         "grad y": [y, back, wide, tall, "grad" if narrow else "grad of y", "backward", "in first pass"],
         "start": [z, back, wide, tall, "grad" if narrow else "grad of z", "backward", "z"],
     }
@@ -140,7 +141,7 @@ def place_twice(*, narrow: bool) -> Layout:
         {"way": "forward", "points": [[x + half, up], [y - half - 2, up]]},
         {"way": "forward", "points": [[y + half, up], [z - half - 2, up]]},
         {"way": "backward", "points": [[z - half, back], [y + half + 2, back]]},
-        {"way": "backward", "points": [[y - half, back], [x + half + 2, back]]},
+        {"way": "backward", "points": [[y - half, back], [x + half + (13 if narrow else 7), back]]},
         {"way": "backward", "dotted": True, "points": by_x},
         {"way": "backward", "dotted": True, "points": [*by_y, [y, back + tall / 2 + 2]]},
         {"way": "backward", "dotted": True, "points": [[y, back - tall / 2], [y, top + tall / 2 + 2]]},
@@ -148,22 +149,28 @@ def place_twice(*, narrow: bool) -> Layout:
         {
             "way": "backward",
             "dotted": True,
-            "points": [[x - half, top], [second + half + (6 if narrow else 16), top]],
+            "points": [[x - half, top], [second + half + (13 if narrow else 16), top]],
         },
     ]
     lift = font + 4
+    above = back - (tall / 2 + 6 if narrow else 8)  # in the narrow drawing, words between two boxes have no room
+    pass_x = hook_x + (21 if narrow else 40)
     words = [
-        ["· 2y", (y + z) / 2, back - 8, "backward"],
-        ["· 2x", (x + half + hook_x) / 2 if not narrow else x + half + 14, back - 8, "backward"],
+        ["· 2y", (y + z) / 2, above, "backward"],
+        ["· 2x", hook_x - radius - (8 if narrow else 24), above, "backward"],
+        ["path 1", x - (26 if narrow else 30), middle + 4, "backward"],
+        ["path 2", (x + y) / 2, low - 7, "backward"],
+        ["pass 2", pass_x, down + lift + (6 if narrow else 8), "soft"],
+        ["pass 1", pass_x, above if narrow else back - radius - 6, "soft"],
     ]
-    slot = _slot([hook_x, down], "hook on y", [hook_x + (0 if narrow else radius + 6), (down + back) / 2 + 4], "start")
+    slot = _slot([hook_x, down], "hook on y", [hook_x + (6 if narrow else 12), middle + 4], "start")
     slot["also"] = [[hook_x, back]]
     if narrow:
-        slot["lines"], slot["text"] = ["hook", "on y"], [hook_x + 6, (down + back) / 2]
+        slot["lines"], slot["text"] = ["hook", "on y"], [hook_x + 10, middle]
     labels = {
-        "by x": [x - 8, (top + back) / 2 + 4, "end"],
-        "by y": [(x + half + hook_x) / 2 if not narrow else x + half + 8, down + lift + 2, "middle"],
-        "in second pass": [y + 8, (top + back) / 2 + 4, "start"],
+        "by x": [x + 8, middle + 4, "start"],
+        "by y": [(x + half + hook_x) / 2 if not narrow else x + half + 10, down + lift + 2, "middle"],
+        "in second pass": [y + 8, middle + 4, "start"],
     }
     first = [
         [_flight([[z, back], [y, back]], "in first pass", ["grad y"])],

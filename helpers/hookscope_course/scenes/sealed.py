@@ -15,7 +15,7 @@ from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.scenes.sealed_boxes import BOXES, LAYERS, MISTAKES, QUESTIONS, Puzzle
 
-__all__ = ["SealedModels"]
+__all__ = ["SealedModels", "find_layer"]
 
 _HERE = Path(__file__).parent
 WORTH, QUESTION, WRONG = 5, 1, 2
@@ -187,6 +187,27 @@ class SealedModels(HookWidget):
     def png(self) -> bytes:  # type: ignore[override]
         """The four boxes, as a PNG."""
         return _draw(self)
+
+
+def find_layer(box: int) -> Table:
+    """Say for each question whether its answer names the layer: a column for each mistake that a box can have.
+
+    An answer names the layer if it is another one for each of the four layers.
+
+    Example:
+        >>> find_layer(1).rows[1]
+        {'question': 'record', 'it is never called': 'yes', 'it has no hook': 'yes'}
+
+    """
+    chosen = BOXES[box - 1]
+    rows: list[dict[str, object]] = []
+    for question in QUESTIONS:
+        row: dict[str, object] = {"question": question}
+        for kind, mistake in zip(chosen.kinds, chosen.mistakes, strict=True):
+            answers = {str(Puzzle(chosen, layer, kind).answer(question)) for layer in LAYERS}
+            row[mistake.name] = "yes" if len(answers) == len(LAYERS) else "no"
+        rows.append(row)
+    return Table(rows, caption=f"Box {box}: does the answer name the layer?")
 
 
 def _sealed(puzzle: Puzzle) -> dict[str, Any]:

@@ -30,9 +30,8 @@ NOT_GIVEN_AWAY = {
     "09": {"A": "the name of one of the two pictures"},
     "10": {"0.14": "the probability before; the question is what becomes of it"},
     "11": {
-        "0, 2": "the index of a layer, and its weight",
-        "3": "the number of a box; the text above numbers all four",
-        "setdefault": "one of the four hooks that the question is about; the text above names them all",
+        "latest": "one of the four hooks that the question is about; the text above names them all",
+        "record": "one of the four questions to choose from; the table above names them all",
     },
     "16": {"1.0": "an index", "3": "the question is which of the three numbers in it the hook saw"},
 }

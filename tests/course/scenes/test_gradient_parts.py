@@ -136,6 +136,64 @@ def test_what_is_not_there_is_refused(trait, value, text):
         GradientParts("rnn")
 
 
+def test_the_reason_shows_how_the_two_paths_add_up():
+    figure = GradientParts("twice")
+    figure.place, figure.effect = "y", "double"
+    figure.guess(first=8, second=24)
+    assert figure.run() == (
+        "1 of 2 right.\nsecond derivative is 40: path 1 brings 8, and path 2 brings 32, because the hook doubles "
+        "path 2 in the second pass, too: 2 · 16."
+    )
+    assert figure.alt.endswith("The second is path 1 + path 2 = 8 + 32 = 40.")
+    paths = {row["what"]: row["is"] for row in figure.numbers()}
+    assert (paths["path 1, by the x in 2x"], paths["path 2, through y"]) == ("8", "32")
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_each_path_and_each_pass_has_its_number_beside_it(narrow):
+    layout = place_twice(narrow=narrow)
+    at = {text: (x, y) for text, x, y, _ in layout["words"]}
+    flights = [flight for wave in layout["waves"] for flight in wave]
+    (x, low), (_, high) = next(flight["points"] for flight in flights if flight["value"] == "by x")
+    assert abs(at["path 1"][0] - x) <= 35
+    assert high < at["path 1"][1] < low
+    way = next(flight["points"] for flight in flights if flight["value"] == "in second pass")
+    (left, _), (_, bottom), (right, _), *_ = way
+    assert left < at["path 2"][0] < right
+    assert 0 < bottom - at["path 2"][1] <= 10
+    [slot] = layout["slots"].values()
+    for text, (hook_x, hook_y) in (("pass 2", slot["at"]), ("pass 1", slot["also"][0])):
+        assert abs(at[text][0] - hook_x) <= 45
+        assert abs(at[text][1] - hook_y) <= 30
+    assert {layout["boxes"][name][4].split()[-1] for name in ("first", "second")} == {"derivative"}
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("lay_out", [place_steps, place_twice])
+def test_no_word_is_hidden_by_a_box(lay_out, narrow):
+    layout = lay_out(narrow=narrow)
+    font = layout["font"]
+    for text, x, y, _ in layout["words"]:
+        half = 0.25 * font * len(text)
+        for name, (box_x, box_y, width, height, *_) in layout["boxes"].items():
+            beside = abs(x - box_x) >= half + width / 2
+            over_or_under = y <= box_y - height / 2 or y - 0.7 * font >= box_y + height / 2
+            assert beside or over_or_under, (text, name)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("place", ["h1", "h2"])
+def test_the_name_of_a_hook_on_a_state_is_under_the_box_of_its_gradient(place, narrow):
+    layout = place_steps(narrow=narrow)
+    x, y, width, height, *_ = layout["boxes"][f"grad {place}"]
+    slot = layout["slots"][place]
+    assert slot["lines"] == [f"hook on {place}"]
+    assert slot["anchor"] == "middle"
+    assert slot["text"][0] == x
+    assert 0 < slot["text"][1] - (y + height / 2) < 2 * layout["font"]
+    assert x - width / 2 - 2 * layout["radius"] <= slot["at"][0] < x - width / 2
+
+
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("lay_out", [place_steps, place_twice])
 def test_everything_stands_in_the_drawing(lay_out, narrow):
