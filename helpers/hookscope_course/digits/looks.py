@@ -222,7 +222,8 @@ class WhereItLooks(HookWidget):
         if not self.step:
             return f"Nothing has moved: the model reads {reads} ({sure})."
         turned = f", no longer {was}" if reads != was else ", as before"
-        return f"The output of {self._layer} has moved by {percent(share)} of its norm: the model reads {reads} ({sure}){turned}."
+        moved = f"The output of {self._layer} has moved by {percent(share)} of its norm"
+        return f"{moved}: the model reads {reads} ({sure}){turned}."
 
     def _words(self) -> str:
         most = f"{float(self.positions.max()):+.2f}".replace("-", "−")
