@@ -123,6 +123,27 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
             "in a fourth model the input of the block also goes around it, times 100: 15 comes back through the block, "
             f"and you returned {_numbers(gradient)}"
         )
+    return _wrong_first_block(input_gradient) or _wrong_when_it_breaks(input_gradient, x)
+
+
+def _wrong_first_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
+    """Try the first block of a model, whose input requires grad only if the answer sees to it."""
+    first = nn.Sequential(_linear(3.0), _linear(5.0))
+    gradient = input_gradient(nn.Sequential(first, _linear(7.0)), first, torch.tensor([[1.0]]))
+    if gradient is None:
+        return Wrong(
+            "in a fifth model the block comes first, and your function returned None: its input is `x`, which does not "
+            "require grad, so autograd computes no gradient for it"
+        )
+    if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [105.0]:
+        return Wrong(
+            "in a fifth model the block comes first, so the gradient of its input is 7 · 5 · 3 = 105; you returned "
+            f"{_numbers(gradient)}"
+        )
+    return None
+
+
+def _wrong_when_it_breaks(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any], x: Tensor) -> Wrong | None:
     breaking = nn.Sequential(nn.Linear(2, 2), Breaks()).double()
     return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, breaking[1], x)) else None
 

@@ -372,9 +372,12 @@ def test_where_it_looks(lab: Lab) -> None:
     lab.scratch("looks", LOOKS)
     widget, page = lab.page.locator(".hookscope"), lab.page
     said, cells, code = (widget.locator(name) for name in (".dg-sentence", ".lk-cells", ".hs-code"))
-    step = widget.get_by_label("size of the step", exact=True)
+    step = widget.get_by_label("length of the step", exact=True)
     expect(said).to_have_text("Nothing has moved: the model reads 8 (65.0 %).")
     expect(widget.locator(".lk-cells span")).to_have_count(49)
+    framed = "spans => spans.flatMap((span, at) => (span.classList.contains('lk-highest') ? [at] : []))"
+    highest = "print([int(figure.positions.argmax())])"
+    assert str(widget.locator(".lk-cells span").evaluate_all(framed)) == lab.kernel(highest)
 
     # By mouse: another class, another map.
     colors = "spans => spans.map((span) => span.style.background)"
@@ -383,18 +386,20 @@ def test_where_it_looks(lab: Lab) -> None:
     expect(cells).to_have_attribute("aria-label", re.compile("Red positions raise the logit of 1, blue ones lower it"))
     expect(widget.get_by_role("button", name="1", exact=True)).to_have_attribute("aria-pressed", "true")
     assert widget.locator(".lk-cells span").evaluate_all(colors) != before
+    expect(cells).to_have_attribute("aria-label", re.compile(r"It is in row \d of 7, column \d of 7\.$"))
+    assert str(widget.locator(".lk-cells span").evaluate_all(framed)) == lab.kernel(highest)
     lab.told("print(figure.target, figure.step)", "1 0")
 
     # By keyboard: the step, and the class turns.
     step.focus()
     page.keyboard.press("ArrowRight")
-    expect(said).to_contain_text("by 0.2 %: the model reads 8")
+    expect(said).to_contain_text("by 0.2 % of its norm: the model reads 8")
     page.keyboard.press("ArrowRight")
-    expect(said).to_contain_text("by 0.4 %: the model reads 1")
+    expect(said).to_contain_text("by 0.4 % of its norm: the model reads 1")
     expect(said).to_contain_text("no longer 8.")
     expect(code).to_contain_text("output - 0.004 * output.norm()")
     page.keyboard.press("End")
-    expect(step).to_have_attribute("aria-valuetext", "4.0 %")
+    expect(step).to_have_attribute("aria-valuetext", "4.0 % of the norm of the output")
     expect(widget.locator(".dg-best")).to_contain_text("99.8 %")
     lab.told("print(figure.target, figure.step, figure.read)", "1 20 1")
     fits(lab, widget, "looks")

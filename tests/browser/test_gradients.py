@@ -216,6 +216,9 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
         place = "peg => [peg.style.transform].flatMap(text => text.match(/-?[\\d.]+/g).map(Number))"
         return list(graph.locator(".gi-peg.gi-legacy").evaluate(place))
 
+    goals = widget.locator(".gi-goals li")
+    expect(goals).to_have_text([re.compile(".*: not found yet")] * 3)
+
     # Both hooks are in the graph; what they get is told after an answer only.
     expect(say).to_have_text("The legacy hook is on AddmmBackward0. The full hook is at the edge of the module.")
     expect(graph.locator(".gi-peg")).to_have_count(2)
@@ -257,6 +260,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(graph).to_contain_text("Relu")
     same.click()
     expect(verdict).to_contain_text("Right. Both hooks get the same here")
+    expect(goals).to_have_text(["☑both hooks get the same: found", *[re.compile("^☐.*: not found yet$")] * 2])
     expect(shape).to_have_value("3,4")
     expect(widget.get_by_label("bias", exact=True)).to_be_hidden()
     expect(widget.get_by_label("input requires grad")).to_be_disabled()
@@ -265,6 +269,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     raises.click()
     expect(verdict).to_contain_text("Right. With the full hook, the module raises an error")
     expect(table).to_contain_text("is being modified inplace")
+    expect(goals.nth(1)).to_have_text("☑the full hook raises an error: found")
     lab.screenshot("grad-input-inplace", widget)
     widget.get_by_label("inplace", exact=True).uncheck()
     expect(verdict).to_contain_text("Right. Both hooks get the same here")  # answered before
@@ -276,6 +281,9 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     layer.select_option("Identity")
     expect(widget.locator(".gi-legend")).to_contain_text("there is no node for it")
     expect(graph.locator(".gi-peg")).to_have_count(1)
+    expect(goals.nth(2)).to_have_text("☐one hook is never called: not found yet")
+    widget.get_by_role("button", name="one is never called", exact=True).click()
+    expect(goals).to_have_text([re.compile("^☑.*: found$")] * 3)
     layer.select_option("LSTM")
     expect(graph).to_contain_text("Transpose")
     lab.screenshot("grad-input-lstm", widget)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from copy import deepcopy
 from typing import Any
 from warnings import catch_warnings
 
@@ -206,3 +208,47 @@ def test_a_weight_that_is_made_anew_at_each_call_loses_a_hook() -> None:
     layer(torch.ones(1, 2)).sum().backward()
     assert got == []
     assert "whatever the layer does with it" not in text_of("09", "exercises.md")
+
+
+def test_what_chapter_09_says_of_four_inputs_that_are_0() -> None:
+    x = torch.zeros(1, 1, 2, 2, requires_grad=True)
+    (grad,) = torch.autograd.grad(nn.MaxPool2d(2)(x).sum(), x)
+    assert grad.flatten().tolist() == [1, 0, 0, 0]
+    assert "torch takes the first input, at the top left" in text_of("09")
+
+
+def test_what_chapter_09_says_of_a_convolution_that_reads_an_image() -> None:
+    passed = list[list[Tensor | None]]()
+    made = nn.Conv2d(3, 4, 3)(torch.rand(1, 3, 8, 8))
+    assert made.grad_fn
+    with made.grad_fn.register_hook(lambda grad_inputs, grad_outputs: passed.append([*grad_inputs])):
+        made.sum().backward()
+    ((image, weight, bias),) = passed
+    assert image is None
+    assert weight is not None
+    assert bias is not None
+    assert (weight.shape, bias.shape) == ((4, 3, 3, 3), (4,))
+    assert "the first gradient is therefore `None`" in text_of("09")
+
+
+def test_what_chapter_10_says_of_guided_images_with_random_weights() -> None:
+    """They are more like the digit than those of the trained network: the sentence names two that show it."""
+    net, images = samples.digit_cnn(), samples.digits("test").images[:3]
+    classes = net(images).argmax(dim=1)
+    torch.manual_seed(0)
+    guessing = deepcopy(net)
+    guessing.head.linear.reset_parameters()
+
+    def likeness(model: nn.Module) -> list[float]:
+        x = images.clone().requires_grad_()
+        with ExitStack() as stack:
+            for relu in (module for module in model.modules() if isinstance(module, nn.ReLU)):
+                stack.enter_context(relu.register_full_backward_hook(lambda _, grad, __: (grad[0].clamp(min=0),)))
+            (grad,) = torch.autograd.grad(model(x).gather(1, classes[:, None]).sum(), x)
+        pairs = zip(grad.abs().flatten(1), images.flatten(1), strict=True)
+        return [torch.corrcoef(torch.stack(pair))[0, 1].item() for pair in pairs]
+
+    for digit, trained, random in zip(classes.tolist(), likeness(net), likeness(guessing), strict=True):
+        assert random > trained + 0.1 or digit == 7
+    assert classes.tolist() == [7, 9, 4]
+    assert 'the 9 and the 4 look even more like digits than in the row "trained"' in text_of("10")

@@ -5,14 +5,15 @@ function draw(model, el) {
   image.src = model.get("_image");
   image.classList.toggle("lk-pixels", model.get("_image").startsWith("data:image/png"));
   const paint = () => {
-    const { columns, cells: values } = model.get("_map");
+    const { columns, cells: values, highest } = model.get("_map");
     cells.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
     while (cells.children.length < values.length) cells.append(h("span"));
     values.forEach((value, at) => {
       // The alpha follows the value, so what says nothing stays clear.
       cells.children[at].style.background = `rgb(${value > 0 ? "180 4 38" : "59 76 192"} / ${0.78 * Math.abs(value)})`;
+      cells.children[at].classList.toggle("lk-highest", at === highest);
     });
-    cells.setAttribute("aria-label", model.get("_shown").words);
+    cells.setAttribute("aria-label", `${model.get("_shown").words} ${model.get("_shown").place}`);
   };
   const end = model.get("_reach").toFixed(model.get("_reach") < 1 ? 2 : 1);
   const scale = h("div", { class: "lk-scale" },
@@ -28,7 +29,7 @@ function draw(model, el) {
   press();
   listen(model, classes, "target", press);
 
-  const far = (step) => `${((100 * model.get("_most") * step) / 20).toFixed(1)} %`;
+  const far = (step) => `${((100 * model.get("_most") * step) / 20).toFixed(1)} % of the norm of the output`;
   const step = slider(model, "step", { min: 0, max: 20, text: far });
   const scores = bars([["", "after the step"], ["dg-without", "before"]].map(([kind, text]) =>
     h("span", { class: "dg-legend" }, h("span", { class: `dg-key ${kind}` }), text)));
@@ -51,7 +52,7 @@ function draw(model, el) {
       h("div", {}, frame, scale, words),
       h("div", {},
         h("div", { class: "lk-toward" }, toward),
-        h("div", { class: "hs-row lk-step" }, field("size of the step", step.control), step.value),
+        h("div", { class: "hs-row lk-step" }, field("length of the step", step.control), step.value),
         scores.table)),
     hookCode(model));
 }

@@ -15,6 +15,7 @@ import traitlets
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor, nn
 
@@ -50,7 +51,7 @@ class WhereItLooks(HookWidget):
         layer: the name of a layer that returns maps (1, C, h, w).
         names: a name for each class; by default their numbers.
         classes: the classes to choose from; by default the ten with the largest logits.
-        most: the longest step, as a share of the size of the layer's output.
+        most: the longest step, as a share of the norm of the layer's output.
 
     Attributes:
         target: the class that is looked at.
@@ -67,7 +68,7 @@ class WhereItLooks(HookWidget):
         (8, 8)
         >>> figure.target, figure.step = 1, 1
         >>> print(figure.sentence)
-        The output of block3 has moved by 0.7 %: the model reads 1 (64.3 %), no longer 8.
+        The output of block3 has moved by 0.7 % of its norm: the model reads 1 (64.3 %), no longer 8.
 
     """
 
@@ -81,7 +82,7 @@ class WhereItLooks(HookWidget):
     _layer = traitlets.Unicode("").tag(sync=True)
     _most = traitlets.Float(0.0).tag(sync=True)
     _reach = traitlets.Float(0.0).tag(sync=True)  # the end of the color bar, which all classes share
-    _map = traitlets.Dict().tag(sync=True)  # columns, and a value from -1 to 1 for each position
+    _map = traitlets.Dict().tag(sync=True)  # columns, a value from -1 to 1 for each position, and which is highest
     _shown = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -200,16 +201,19 @@ class WhereItLooks(HookWidget):
             self._map = {
                 "columns": toward.positions.shape[1],
                 "cells": [round(value / self._reach, 3) for value in toward.positions.flatten().tolist()],
+                "highest": int(toward.positions.argmax()),
             }
             self._shown = {
                 "sentence": self._sentence(share),
                 "words": self._words(),
+                "place": self._place(),
                 "rows": [[name, float(self._after[n]), float(self._before[n])] for n, name in self._classes],
                 "read": self._name(self.read),
                 "turned": self.read != int(self._before.argmax()),
             }
             self.alt = (
-                f"An image, a map of {self._layer} over it, and bars of the classes. {self.sentence} {self._words()}"
+                f"An image, a map of {self._layer} over it, and bars of the classes. {self.sentence} {self._words()} "
+                f"{self._place()}"
             )
 
     def _sentence(self, share: float) -> str:
@@ -218,16 +222,21 @@ class WhereItLooks(HookWidget):
         if not self.step:
             return f"Nothing has moved: the model reads {reads} ({sure})."
         turned = f", no longer {was}" if reads != was else ", as before"
-        return f"The output of {self._layer} has moved by {percent(share)}: the model reads {reads} ({sure}){turned}."
+        moved = f"The output of {self._layer} has moved by {percent(share)} of its norm"
+        return f"{moved}: the model reads {reads} ({sure}){turned}."
 
     def _words(self) -> str:
-        positions, name = self.positions, self._name(self.target)
-        row, column = divmod(int(positions.argmax()), positions.shape[1])
-        most = f"{float(positions.max()):+.2f}".replace("-", "−")
+        most = f"{float(self.positions.max()):+.2f}".replace("-", "−")
         return (
-            f"Red positions raise the logit of {name}, blue ones lower it. The highest, {most}: "
-            f"row {row}, column {column}."
+            f"Red positions raise the logit of {self._name(self.target)}, blue ones lower it. The framed position adds "
+            f"the most: {most}."
         )
+
+    def _place(self) -> str:
+        """Return in words where the frame is, for who does not see it."""
+        row, column = divmod(int(self.positions.argmax()), self.positions.shape[1])
+        high, wide = self.positions.shape
+        return f"It is in row {row + 1} of {high}, column {column + 1} of {wide}."
 
     def numbers(self) -> Rows:
         """List the probability of each class, before the step and after it."""
@@ -248,6 +257,10 @@ class WhereItLooks(HookWidget):
         high, wide = shown.shape
         alpha = (0.75 * values.abs() / self._reach).numpy()
         image.imshow(values.numpy(), cmap="coolwarm", alpha=alpha, extent=(-0.5, wide - 0.5, high - 0.5, -0.5), **ends)
+        row, column = divmod(int(values.argmax()), values.shape[1])
+        down, across = high / values.shape[0], wide / values.shape[1]
+        corner = (column * across - 0.5, row * down - 0.5)
+        image.add_patch(Rectangle(corner, across, down, fill=False, edgecolor="black", lw=2))
         scale = ScalarMappable(Normalize(-self._reach, self._reach), "coolwarm")
         figure.colorbar(scale, ax=image, location="bottom", shrink=0.6, label="added to the logit")
         image.set(xticks=[], yticks=[])

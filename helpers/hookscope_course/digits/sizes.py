@@ -15,13 +15,14 @@ __all__ = ["gradient_sizes"]
 _REDS = LinearSegmentedColormap.from_list("reds", [(1, 0.96, 0.94, 0.15), (0.85, 0.15, 0.1, 0.8), (0.4, 0, 0.05, 0.95)])
 
 
-def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str) -> Picture:
-    """Draw where each gradient is large, over the digit: the redder a square, the larger, summed over the channels.
+def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str, side: float = 4.1) -> Picture:
+    """Draw where each gradient is large, over the digit. Its absolute values are summed over the channels.
 
     Args:
         digit: one gray image (1, 1, H, W); its ink is drawn in light gray.
         gradients: maps the name of each picture to its gradient (1, channels, h, w).
         title: the start of the caption.
+        side: the width of each picture, in inches.
 
     Example:
         >>> import torch
@@ -31,7 +32,7 @@ def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str) -
 
     """
     height, width = digit.shape[-2:]
-    figure = Figure(figsize=(4.1 * len(gradients), 4.4))
+    figure = Figure(figsize=(side * len(gradients), side + 0.3))
     figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.88, wspace=0.04)
     rows = []
     for axes, (name, gradient) in zip(
@@ -48,5 +49,6 @@ def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str) -
         high, wide = size.shape
         low, top = (round(float(value), 3) for value in (size.min(), size.max()))
         rows.append({"picture": name, "size": f"{high}×{wide}", "smallest": low, "largest": top})
-    caption = f"{title}: the redder a square, the larger"
-    return from_figure(figure, f"{len(rows)} pictures over a digit: {', '.join(gradients)}. {caption}.", caption, rows)
+    caption = f"{title}: a redder square has a larger gradient"
+    pictures = "1 picture" if len(rows) == 1 else f"{len(rows)} pictures"
+    return from_figure(figure, f"{pictures} over a digit: {', '.join(gradients)}. {caption}.", caption, rows)

@@ -1,6 +1,7 @@
 // The graph with both hooks in it: a choice moves the legacy hook from node to node, and an answer shows what they get.
 
 const ANSWERS = { same: "the same", different: "different", raises: "the full one raises an error", never: "one is never called" };
+const GOALS = { same: "both hooks get the same", raises: "the full hook raises an error", never: "one hook is never called" };
 const SHORT = 560; // pixels; on a narrower page, gradients run down
 
 /** The module, its nodes, and the two hooks. `from` is where the legacy hook was. */
@@ -84,6 +85,13 @@ function draw(model, el) {
   const score = h("span", { class: "gi-score" });
   const ask = h("div", { class: "hs-row gi-ask", role: "group", "aria-label": "Do both hooks get the same grad_input?" },
     h("strong", {}, "Do both hooks get the same grad_input?"), ...buttons.map(([, button]) => button), score);
+  const marks = Object.entries(GOALS).map(([which, text]) => {
+    const mark = h("span", { class: "gi-mark", "aria-hidden": "true" });
+    const found = h("span", { class: "gi-heard" });
+    return { which, mark, found, item: h("li", {}, mark, text, found) };
+  });
+  const goals = h("div", { class: "gi-goals" }, h("strong", {}, "Find a layer for which"),
+    h("ul", {}, ...marks.map(({ item }) => item)));
   const verdict = h("p", { class: "gi-verdict", role: "status" });
   const caption = h("caption");
   const body = h("tbody");
@@ -123,6 +131,12 @@ function draw(model, el) {
     }
     const all = Object.values(model.get("answers"));
     score.textContent = all.length ? `${all.filter(([said, is]) => said === is).length} of ${all.length} right` : "";
+    for (const { which, mark, found, item } of marks) {
+      const done = all.some(([, is]) => is === which);
+      item.classList.toggle("gi-found", done);
+      mark.textContent = done ? "☑" : "☐";
+      found.textContent = done ? ": found" : ": not found yet";
+    }
     verdict.hidden = more.hidden = !given;
     if (!given) { verdict.textContent = ""; body.replaceChildren(); explanation.textContent = ""; return; }
     const right = given[0] === given[1];
@@ -138,7 +152,7 @@ function draw(model, el) {
   };
   const figure = h("div", { class: "sc-figure gi-figure" },
     h("div", { class: "hs-row gi-controls" }, field("Layer", layer), ...Object.values(fields), why),
-    say, holder, legend, aside, ask, verdict, more);
+    say, holder, legend, aside, ask, goals, verdict, more);
   stage(model, el, "The graph with both hooks in it", figure);
   const fit = (width) => {
     const wanted = Boolean(width) && width < SHORT;

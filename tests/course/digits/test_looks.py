@@ -68,11 +68,21 @@ def test_the_eight_turns_into_a_one_and_the_words_say_so(figure: WhereItLooks) -
     assert figure.sentence.endswith("as before.")
     figure.step = 2
     assert figure.read == 1
-    assert figure.sentence.startswith("The output of block3 has moved by 0.4 %: the model reads 1")
+    assert figure.sentence.startswith("The output of block3 has moved by 0.4 % of its norm: the model reads 1")
     assert figure._shown["turned"]
     assert figure.numbers()[1]["before the step"] == "34.8 %"
     assert figure.alt.count("row") == 1
     assert figure.png.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("target", [8, 1, 4])
+def test_the_frame_is_on_the_highest_position_of_the_map(figure: WhereItLooks, target: int) -> None:
+    positions, _ = by_hand(target, 0)
+    highest = int(positions.argmax())
+    figure.target = target
+    assert figure._map["highest"] == highest
+    assert figure._shown["words"].endswith(f"adds the most: +{positions.max():.2f}.")
+    assert figure.alt.endswith(f"row {highest // 7 + 1} of 7, column {highest % 7 + 1} of 7.")
 
 
 def test_all_classes_share_one_scale(figure: WhereItLooks) -> None:
@@ -129,7 +139,7 @@ def test_on_a_photograph_the_shuttle_is_found_and_made() -> None:
     figure = WhereItLooks(net, astronaut, "head", names=samples.PHOTO_CLASSES, classes=chosen, most=0.2)
     assert samples.PHOTO_CLASSES[figure.read] == "barbell"
     figure.target = chosen[3]
-    assert figure._shown["words"].endswith("row 1, column 5.")
+    assert figure._shown["place"] == "It is in row 2 of 7, column 6 of 7."
     logit = net(astronaut)[0, chosen[3]] - net.classifier.bias[chosen[3]]
     assert figure.positions.sum().item() == pytest.approx(logit.item(), abs=1e-3)
     figure.step = 10

@@ -32,4 +32,12 @@ def test_the_red_square_is_where_the_gradient_is() -> None:
 
 def test_the_alt_text_has_the_names() -> None:
     picture = gradient_sizes(samples.digit(5), {"A": torch.ones(1, 2, 14, 14)}, "Ones")
-    assert picture.alt == "1 pictures over a digit: A. Ones: the redder a square, the larger."
+    assert picture.alt == "1 picture over a digit: A. Ones: a redder square has a larger gradient."
+
+
+def test_a_small_picture_shows_the_same_numbers() -> None:
+    gradients = {"A": torch.ones(1, 2, 14, 14)}
+    large, small = (gradient_sizes(samples.digit(5), gradients, "Ones", side=side) for side in (4.1, 2.05))
+    wide, narrow = (Image.open(io.BytesIO(each.png)).width for each in (large, small))
+    assert abs(wide - 2 * narrow) <= 2
+    assert large.rows == small.rows

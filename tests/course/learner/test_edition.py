@@ -15,6 +15,7 @@ from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.learner.edition import FOLDED
 from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
+from hookscope_course.practice.question import label, question
 from lessons.build import reading
 from tests.shared.patience import PATIENCE
 
@@ -178,6 +179,33 @@ def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
                 read.add(answer[1])
         section.append(cell.source)
     assert read == {*NOT_GIVEN_AWAY.get(name[:2], {})}
+
+
+def test_the_line_that_a_closed_cell_shows_has_no_answer(edition: nbformat.NotebookNode, name: str) -> None:
+    """JupyterLab shows the first line of a closed cell, so the ones below an open question are on the screen."""
+    solved = {cell.source: cell for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells}
+    for section in sections(edition.cells):
+        for compares in (cell for cell in section if "guess.compare(" in cell.source):
+            said = solved[compares.source].outputs[-1].data["text/plain"]
+            answer = said.removeprefix("No guess this time. It is ").removesuffix(".")
+            guessed = next(at for at, cell in enumerate(section) if cell.source.startswith("guess = Guess("))
+            asked = re.search(r'about="(.+?)"', section[guessed].source)
+            choices = [label(choice) for choice in question(asked[1]).choices] if asked else []
+            for cell in section[guessed:]:
+                if cell.cell_type == "code" and cell.metadata.get("jupyter", {}).get("source_hidden"):
+                    first = cell.source.partition("\n")[0]
+                    named = [choice for choice in {answer, *choices} if standing(choice).search(first)]
+                    assert named != [answer] or len(answer) == 1, first  # one digit can be an index
+
+
+def sections(cells: list[nbformat.NotebookNode]) -> list[list[nbformat.NotebookNode]]:
+    """The cells of each part that begins with a heading of level 2."""
+    found: list[list[nbformat.NotebookNode]] = [[]]
+    for cell in cells:
+        if cell.cell_type == "markdown" and re.search(r"^## ", cell.source, re.M):
+            found.append([])
+        found[-1].append(cell)
+    return found
 
 
 def standing(answer: str) -> re.Pattern[str]:
