@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.gradient_parts import GradientParts
     from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
     from hookscope_course.scenes.river import ResidualRiver
-    from hookscope_course.scenes.sealed import SealedModels
+    from hookscope_course.scenes.sealed import SealedModels, find_layer
     from hookscope_course.scenes.steering import SteeringSlider
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
@@ -30,6 +30,7 @@ _FILES = {
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
     "TwoRuns": "two_runs",
+    "find_layer": "sealed",
     "hook_pass": "playing_map",
 }
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "SymptomTree",
     "TenTimesGame",
     "TwoRuns",
+    "find_layer",
     "hook_pass",
 ]
 
