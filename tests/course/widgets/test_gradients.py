@@ -425,6 +425,16 @@ def test_a_wrong_guess_gets_its_reason() -> None:
     assert playground.score == "", "a guess is about the first pass"
 
 
+def test_a_task_begins_with_the_values_that_were_given() -> None:
+    playground = GradientPlayground(values={"a": 5.0}, guess=True)
+    playground.values = {"a": 12.0, "b": 0.0, "c": 1.0}
+    playground.expression = "d = a * a"
+    assert playground.task == -1
+    playground.task = 1
+    assert playground.values == {"a": 5.0, "b": 3.0, "c": 4.0}
+    assert playground.expression == "chain"
+
+
 def test_a_change_of_ones_own_ends_the_task() -> None:
     playground = GradientPlayground(guess=True)
     assert (playground.task, playground.shown["asks"]) == (0, ["a", "b", "c", "d", "e"])
