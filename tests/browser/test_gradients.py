@@ -226,12 +226,18 @@ def test_a_task_locks_the_values_and_start_again_leads_back(lab: Lab) -> None:
     # "Your own" unlocks, and Start again brings back the task that was left, with its values.
     widget.get_by_label("Task").select_option(label="2 · A hook on d")
     expect(kind).to_have_value("hook, then retain_grad")
+    table, graph = places(widget.locator(".gp-choose"), widget.locator(".gp-graph"))
+    assert table["x"] + table["width"] <= graph["x"], "the table does not reach into the graph"
+    lab.screenshot("gradients-locked", widget)
     widget.get_by_label("Task").select_option(label="Your own")
     expect(rules).to_be_hidden()
     expect(value).to_be_enabled()
+    lab.settled()
     value.fill("12")
     value.press("Enter")
+    lab.settled()
     kind.select_option("nothing")
+    lab.settled()
     widget.get_by_role("button", name="Run backward").click()
     lab.told("print(playground.task, playground.values['a'], playground.runs)", "-1 12.0 1")
     again.click()

@@ -147,7 +147,7 @@ function chooser(model) {
   const asking = model.get("shown").guess;
   const body = h("tbody");
   const table = h("table", { class: "gp-choose" },
-    h("thead", {}, h("tr", {}, ...["tensor", "value", asking ? "on it" : "you put on it", ...(asking ? ["your guess of .grad"] : [])].map((text) => h("th", { scope: "col" }, text)))),
+    h("thead", {}, h("tr", {}, ...["tensor", "value", asking ? "on it" : "you put on it", ...(asking ? ["your guess"] : [])].map((text) => h("th", { scope: "col" }, text)))),
     body);
   let drawn = "";
   let rows = [];

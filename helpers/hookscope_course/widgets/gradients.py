@@ -435,6 +435,8 @@ def _write_alt(text: str, record: ExpressionRun, runs: int) -> str:
 def _write_notes(
     steps: list[Step], record: ExpressionRun, without: ExpressionRun, owner: GradientPlayground
 ) -> list[str]:
+    if not owner.runs and owner._guess:
+        return []  # the rules of the game say it
     if not owner.runs:
         return ["Backward has not run yet. Guess every .grad first, then run backward."]
     notes = []

@@ -387,6 +387,7 @@ def test_a_task_tells_nothing_before_it_has_run(task: int) -> None:
     playground.task = task
     assert (playground.runs, playground.guesses, playground.shown["answers"], playground.score) == (0, {}, {}, "")
     assert not any(value for value in playground.grads.values())
+    assert playground.notes == []
     asked = playground.shown["asks"]
     lines = [text for box in playground.shown["drawing"]["boxes"] for text, _ in box["lines"]]
     assert not any(text.startswith("arrives") for text in lines)
