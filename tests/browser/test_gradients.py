@@ -201,6 +201,54 @@ def test_a_learner_guesses_and_sends_a_gradient_back(lab: Lab) -> None:
     lab.look(widget, "gradients-guess")
 
 
+def test_a_task_locks_the_values_and_start_again_leads_back(lab: Lab) -> None:
+    lab.scratch("gradients_locked", PLAY.replace("GradientPlayground()", "GradientPlayground(guess=True)"))
+    widget = lab.page.locator(".hookscope")
+    rules, again = widget.locator(".gp-rules"), widget.get_by_role("button", name="Start again")
+    value, kind = widget.get_by_label("value of a", exact=True), widget.get_by_label("what is put on d", exact=True)
+    expression, zero = widget.get_by_label("Expression", exact=True), widget.locator("input[type=checkbox]")
+    first = widget.get_by_label("your guess of a.grad")
+    expect(rules).to_contain_text("Type your guess of every .grad")
+    for control in (value, kind, expression, zero, widget.get_by_label("value of c", exact=True)):
+        expect(control).to_be_disabled()
+    # A locked value looks like a number in a table; only what can be typed into has a border.
+    border = "field => getComputedStyle(field).borderTopColor"
+    assert value.evaluate(border) == "rgba(0, 0, 0, 0)"
+    assert first.evaluate(border) != "rgba(0, 0, 0, 0)"
+    expect(again).to_have_attribute("aria-disabled", "true")  # this is the beginning
+    first.fill("7")
+    first.press("Enter")
+    expect(again).to_have_attribute("aria-disabled", "false")
+    again.click()
+    expect(first).to_have_value("")
+    expect(again).to_have_attribute("aria-disabled", "true")
+
+    # "Your own" unlocks, and Start again brings back the task that was left, with its values.
+    widget.get_by_label("Task").select_option(label="2 · A hook on d")
+    expect(kind).to_have_value("hook, then retain_grad")
+    table, graph = places(widget.locator(".gp-choose"), widget.locator(".gp-graph"))
+    assert table["x"] + table["width"] <= graph["x"], "the table does not reach into the graph"
+    lab.screenshot("gradients-locked", widget)
+    widget.get_by_label("Task").select_option(label="Your own")
+    expect(rules).to_be_hidden()
+    expect(value).to_be_enabled()
+    lab.settled()
+    value.fill("12")
+    value.press("Enter")
+    lab.settled()
+    kind.select_option("nothing")
+    lab.settled()
+    widget.get_by_role("button", name="Run backward").click()
+    lab.told("print(playground.task, playground.values['a'], playground.runs)", "-1 12.0 1")
+    again.click()
+    lab.told("print(playground.task, playground.runs)", "-1 0")
+    again.click()
+    lab.told("print(playground.task, playground.values['a'], playground.runs)", "1 2.0 0")
+    expect(kind).to_have_value("hook, then retain_grad")
+    expect(value).to_be_disabled()
+    expect(rules).to_be_visible()
+
+
 def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     lab.scratch("grad_input", EXPLORE, OWN)
     page = lab.page

@@ -390,7 +390,7 @@ def test_both_ends_by_mouse(opened: Lab) -> None:
     say, why = stage.locator(".sc-say"), stage.locator(".be-why")
     gate, end = "[data-gate='{}']".format, "[data-end='{}']".format
     expect(say).to_have_text(
-        "Close a gate. Which of the three gradients go dark, to 0 or to nothing? Click those, then run."
+        "Click a gate to close it. Which gradients are 0 or None then? Click them: they turn dark. Then run backward."
     )
     expect(stage.locator(".be-sign:not(:empty)")).to_have_count(0)
     stage.locator(gate("stop_input")).click()
@@ -422,6 +422,28 @@ def test_both_ends_by_mouse(opened: Lab) -> None:
     expect(say).to_have_text("Both gates are closed: x1.grad is 0, x2.grad is None and W.grad is 0.")
     stage.get_by_role("button", name="Start over").click()
     lab.told("print(ends.stops, ends.plain, ends.ran)", "[] [] False")
+
+
+def test_the_gates_look_like_what_can_be_clicked(opened: Lab) -> None:
+    lab, stage = opened, both_ends(opened)
+    lab.kernel("ends.start_over()")
+    for name in ("stop_input", "stop_output"):
+        button, gate = stage.locator(f"[data-button='{name}']"), stage.locator(f"[data-gate='{name}']")
+        expect(button).to_have_text(f"Close {name}")
+        expect(gate.locator(".be-handle")).to_have_count(1)
+        for each in (button, gate):
+            assert each.evaluate("each => getComputedStyle(each).cursor") == "pointer"
+        at_rest = gate.locator(".be-bar").evaluate("bar => getComputedStyle(bar).strokeWidth")
+        button.hover()  # the gate lights up, too
+        expect(gate.locator(".be-bar")).not_to_have_css("stroke-width", at_rest)
+        button.click()
+        expect(button).to_have_text(f"Open {name}")
+        expect(stage.get_by_role("switch", name=f"{name} closed")).to_be_checked()
+        expect(gate).to_be_focused()
+    lab.told("print(ends.stops)", "['stop_input', 'stop_output']")
+    stage.locator("[data-button='stop_output']").click()
+    lab.told("print(ends.stops)", "['stop_input']")
+    lab.kernel("ends.start_over()")
 
 
 def test_both_ends_by_keyboard_and_with_less_motion(opened: Lab) -> None:

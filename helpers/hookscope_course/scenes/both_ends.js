@@ -25,6 +25,7 @@ function draw(model, el) {
   let boxes = {};
   let ends = {};
   let gates = {};
+  let buttons = [];
   let shades = [];
   let tokens = [];
   let flying = false;
@@ -43,13 +44,35 @@ function draw(model, el) {
     show();
   };
 
+  /** The part of a gate to take hold of: its arrow says which way the gate goes next. */
+  const gateHandle = ([x, y]) => {
+    const arrow = s("path");
+    const point = (shut) => arrow.setAttribute("d", `M${x - 6} ${y + (shut ? 3 : -3)} L${x} ${y + (shut ? -4 : 4)} L${x + 6} ${y + (shut ? 3 : -3)}`);
+    return { element: s("g", { class: "be-handle" }, s("rect", { x: x - 15, y: y - 12, width: 30, height: 24, rx: 8 }), arrow), point };
+  };
+
+  /** The button below a gate. The gate itself is the switch for the keyboard, so a reader hears of one only. */
+  const gateButton = (name) => {
+    const [x, y, width, height] = layout.buttons[name];
+    const label = s("text", { x, y: y + 0.35 * layout.font, "font-size": layout.font, "text-anchor": "middle" });
+    const element = s("g", { class: "be-switch", "aria-hidden": "true", "data-button": name },
+      s("rect", { x: x - width / 2, y: y - height / 2, width, height, rx: 8 }), label);
+    const light = (on) => mark(gates[name].element, "be-hot", on);
+    element.addEventListener("pointerenter", () => light(true));
+    element.addEventListener("pointerleave", () => light(false));
+    element.addEventListener("pointerdown", (event) => { event.preventDefault(); gates[name].element.focus({ preventScroll: true }); });
+    element.addEventListener("click", () => toggle(name));
+    return { element, set: () => { label.textContent = `${has("stops", name) ? "Open" : "Close"} ${name}`; } };
+  };
+
   /** A gate is a switch: a click or Enter moves it, arrows move it up or down, and it can be dragged. */
   const gate = (name) => {
     const [x, y, width, height, lift] = layout.gates[name];
     const bar = s("rect", { class: "be-bar", x: x - width / 2, y: y - height / 2, width, height, rx: 6 });
+    const handle = gateHandle([x, y]);
     const focus = s("rect", { class: "be-focus", x: x - width / 2 - 7, y: y - height / 2 - 7, width: width + 14, height: height + 14, rx: 10 });
     const grip = s("rect", { class: "be-reach", x: x - 22, y: y - height / 2 - 4, width: 44, height: height + 8 });
-    const element = s("g", { class: "be-gate", role: "switch", tabindex: 0, "aria-label": `${name} closed`, "data-gate": name, ...ownKeys }, focus, grip, bar);
+    const element = s("g", { class: "be-gate", role: "switch", tabindex: 0, "aria-label": `${name} closed`, "data-gate": name, ...ownKeys }, focus, grip, bar, handle.element);
     let from = null;
     let dragged = false;
     const rest = () => (has("stops", name) ? 0 : -lift);
@@ -57,6 +80,7 @@ function draw(model, el) {
       move(element, [0, rest()]);
       element.setAttribute("aria-checked", String(has("stops", name)));
       mark(element, "be-shut", has("stops", name));
+      handle.point(has("stops", name));
     };
     const scale = () => element.ownerSVGElement.getScreenCTM().a;
     element.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
@@ -130,11 +154,7 @@ function draw(model, el) {
     ends = Object.fromEntries(ENDS.map((name) => [name, end(name)]));
     gates = Object.fromEntries(GATES.map((name) => [name, gate(name)]));
     tokens = ENDS.map(() => token(font));
-    const names = GATES.map((name) => words([""], layout.names[name], { size: font }));
-    names.forEach((element, at) => { // the words beside a gate move it, too
-      element.style.cursor = "pointer";
-      element.addEventListener("click", () => toggle(GATES[at]));
-    });
+    buttons = GATES.map(gateButton);
     const others = Object.keys(boxes).filter((name) => !ENDS.includes(name));
     shades = layout.shades.map(({ points, bare, of, at }) => {
       const element = rail(points, "backward");
@@ -144,10 +164,9 @@ function draw(model, el) {
     });
     svg.append(frame(layout.frame, layout.doors, "y = x1 · x2 · W", layout.title, font), ...layout.rails.map(({ points, way }) => rail(points, way)),
       ...shades.map(({ element }) => element),
-      ...others.map((name) => boxes[name].element), ...names,
+      ...others.map((name) => boxes[name].element), ...buttons.map(({ element }) => element),
       // in the order of the Tab key: first the gates, from the back, then the gradients
       gates.stop_output.element, gates.stop_input.element, ...ENDS.map((name) => ends[name].element), ...tokens.map(({ element }) => element));
-    build.names = names;
     for (const { stand } of tokens) stand([0, 0], { value: "", way: "backward", hidden: true });
     holder.replaceChildren(svg);
   };
@@ -183,17 +202,16 @@ function draw(model, el) {
   const show = () => {
     const [ran, known] = [model.get("ran"), model.get("ran") && !flying];
     for (const [name, value] of Object.entries({ x1: 2, x2: 3, W: 5, y: pass().y, y_grad: pass().arrives })) boxes[name].set(text(value));
-    for (const each of [...Object.values(gates), ...Object.values(ends)]) each.set();
+    for (const each of [...Object.values(gates), ...buttons, ...Object.values(ends)]) each.set();
     // After the run, an arrow on which 0 or nothing travels is as dark as the gradient at its end.
     for (const { element, carries } of shades) mark(element, "be-off", known && !carries(pass()));
-    GATES.forEach((name, at) => { build.names[at].firstChild.textContent = `${name}: ${has("stops", name) ? "closed" : "open"}`; });
     INPUTS.forEach((name, at) => { checks[at].checked = !has("plain", name); });
     run.setAttribute("aria-disabled", String(ran));
     say.textContent = known ? pass().said : ran ? "The gradient goes back …" :
-      "Close a gate. Which of the three gradients go dark, to 0 or to nothing? Click those, then run.";
+      "Click a gate to close it. Which gradients are 0 or None then? Click them: they turn dark. Then run backward.";
     const wrong = known ? missed() : [];
     why.replaceChildren(...(known ? [h("p", {}, h("b", {}, `${ENDS.length - wrong.length} of ${ENDS.length} right.`),
-      wrong.length ? "" : " Move a gate, or let an input do without grad, and guess again.")] : []),
+      wrong.length ? "" : " Click a gate, or untick “requires grad” for an input. Then guess again.")] : []),
     ...wrong.map((name) => h("p", { class: "be-missed" }, h("b", {}, `${name}: `), pass().reasons[ENDS.indexOf(name)])));
     root.dataset.flying = String(flying);
   };

@@ -229,7 +229,7 @@ class BothEnds(HookWidget):
         if self.ran:
             self.alt = f"{begin} {_said(self.stops, self.plain, self._pass.ends)}"
         else:
-            self.alt = f"{begin} Which of x1.grad, x2.grad and W.grad go dark?"
+            self.alt = f"{begin} Which of x1.grad, x2.grad and W.grad are 0 or None?"
         self.png = self._still()
 
     def _still(self) -> bytes:
@@ -275,7 +275,7 @@ class BothEnds(HookWidget):
         for gate, (x, y, w, h, lift) in layout["gates"].items():
             up = 0 if gate in self.stops else lift
             panel(x - w / 2, y - h / 2 - up, w, h, facecolor=_PEG if not up else "white", edgecolor=_PEG, zorder=4)
-            left, low = layout["names"][gate]
+            left, low, *_ = layout["buttons"][gate]
             write(left, low, f"{gate}: {'open' if up else 'closed'}", 9)
         middle, high = layout["title"]
         write(middle, high, "y = x1 · x2 · W", 10)
@@ -328,15 +328,15 @@ def _reason(name: str, stops: Collection[str], plain: Collection[str]) -> str:
 def _place(narrow: bool) -> dict[str, Any]:
     """Return where everything stands: boxes by center and size, gates by center, size and how far they are lifted."""
     if narrow:
-        left, enter, mid, leave, right, size, font = 33, 104, 190, 276, 347, (380, 440), 11
+        left, enter, mid, leave, right, size, font = 33, 104, 190, 276, 347, (380, 444), 11
         wide, inner, tall = 60, 76, 42
         f1, f2, fy, weight, b, b1, b2, grad = 84, 136, 110, 176, 276, 250, 302, 366
-        bar, lift, door = 12, 62, 26
+        bar, lift, door, plate = 12, 62, 26, 132
     else:
-        left, enter, mid, leave, right, size, font = 62, 240, 415, 590, 768, (830, 400), 13
+        left, enter, mid, leave, right, size, font = 62, 240, 415, 590, 768, (830, 410), 13
         wide, inner, tall = 100, 112, 44
         f1, f2, fy, weight, b, b1, b2, grad = 62, 112, 87, 154, 250, 222, 278, 336
-        bar, lift, door = 16, 70, 46
+        bar, lift, door, plate = 16, 70, 46, 160
     top, bottom = 30, grad + 32
     gate = (b1 + b2) / 2
     rails = [
@@ -390,7 +390,7 @@ def _place(narrow: bool) -> dict[str, Any]:
             "stop_input": [enter, gate, bar, b2 - b1 + 30, lift + 20],
             "stop_output": [leave, b, bar, 56, lift],
         },
-        "names": {"stop_input": [enter, bottom + 18], "stop_output": [leave, bottom + 18]},
+        "buttons": {"stop_input": [enter, bottom + 22, plate, 28], "stop_output": [leave, bottom + 22, plate, 28]},
         "tracks": {
             "y": [[right, b], [leave, b]],
             "in": [[leave, b], [mid, b]],

@@ -28,13 +28,13 @@ class Task:
 TASKS = (
     Task(
         "1 · Every .grad",
-        "Guess every .grad first; then run backward. Type a number, or None.",
+        "What is in each .grad after backward()? It is a number, or None.",
         "chain",
         ("a", "b", "c", "d", "e"),
     ),
     Task(
         "2 · A hook on d",
-        "d has retain_grad() and a hook that multiplies by 10. Whose .grad is different now?",
+        "A hook on d multiplies by 10, and retain_grad() keeps the gradient of d in d.grad. What are the four now?",
         "chain",
         ("a", "b", "c", "d"),
         {"d": "hook, then retain_grad"},
@@ -42,7 +42,7 @@ TASKS = (
     ),
     Task(
         "3 · The hook moves to a",
-        "The same hook, on a. What are the three now?",
+        "The same hook is on a now, and d has no retain_grad(). What are the three now?",
         "chain",
         ("a", "b", "d"),
         {"a": "hook"},

@@ -27,6 +27,11 @@ function number(model, trait, name, label, otherwise) {
   return Object.assign(control, { show });
 }
 
+const RULES = [
+  "The gradient 1 starts at the top box. On each arrow it is multiplied by the local gradient. Boxes with round corners are leaves.",
+  "Type your guess of every .grad: a number, or None. Then press Run backward, and choose the next of the four tasks.",
+  "During a task, values and hooks are locked. Choose the task “Your own” to change them.",
+];
 const STEP = 300; // milliseconds that a gradient takes for an arrow
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const missing = (model) => model.get("shown").asks.filter((name) => !(name in model.get("guesses")));
@@ -142,7 +147,7 @@ function chooser(model) {
   const asking = model.get("shown").guess;
   const body = h("tbody");
   const table = h("table", { class: "gp-choose" },
-    h("thead", {}, h("tr", {}, ...["tensor", "value", "you put on it", ...(asking ? ["its .grad?"] : [])].map((text) => h("th", { scope: "col" }, text)))),
+    h("thead", {}, h("tr", {}, ...["tensor", "value", asking ? "on it" : "you put on it", ...(asking ? ["your guess"] : [])].map((text) => h("th", { scope: "col" }, text)))),
     body);
   let drawn = "";
   let rows = [];
@@ -164,14 +169,18 @@ function chooser(model) {
           h("td", {}, value),
           h("td", { title: free ? "" : "It does not require grad, so torch refuses a hook." }, h("div", { class: "gp-put" }, kind, times)),
           guess && h("td", {}, guess.element));
-        return { name, value, factor, kind, times, row, guess };
+        return { name, free, value, factor, kind, times, row, guess };
       });
       body.replaceChildren(...rows.map(({ row }) => row));
     }
-    for (const { name, value, factor, kind, times, guess } of rows) {
+    table.classList.toggle("gp-locked", isAsked(model));
+    for (const { name, free, value, factor, kind, times, guess } of rows) {
       kind.value = model.get("choices")[name] ?? "nothing";
       times.classList.toggle("gp-off", !kind.value.includes("hook"));
-      factor.disabled = !kind.value.includes("hook");
+      const locked = isAsked(model);
+      if (value) value.disabled = locked;
+      kind.disabled = locked || !free;
+      factor.disabled = locked || !kind.value.includes("hook");
       if (guess) guess.element.hidden = !model.get("shown").asks.includes(name);
       value?.show();
       factor.show();
@@ -181,7 +190,7 @@ function chooser(model) {
     for (const { name, guess } of rows) guess?.show(known ? judge(model, name) : null);
   };
   show();
-  listen(model, table, "shown choices values factors", show);
+  listen(model, table, "shown choices values factors task", show);
   return { table, judgeAll };
 }
 
@@ -204,11 +213,21 @@ function draw(model, el) {
   };
   const again = (wanted) => { if (wanted && !(isAsked(model) && missing(model).length)) put(model, { runs: model.get("runs") + 1 }); };
   const run = h("button", { class: "hs-lit gp-run", onclick: () => again(run.getAttribute("aria-disabled") !== "true") }, "Run backward");
-  const restart = h("button", { onclick: () => put(model, { runs: 0 }) }, "Start again");
+  // In a game, "Start again" leads from everywhere to the beginning of a task, at most one click after the other.
+  let left = Math.max(0, model.get("task")); // the task to come back to
+  const atStart = () => model.get("runs") === 0 && (!shown().guess || (isAsked(model) && !Object.keys(model.get("guesses")).length));
+  const startAgain = () => {
+    if (atStart()) return;
+    if (model.get("runs") > 0) put(model, { runs: 0 });
+    else put(model, { task: left, runs: 0, guesses: {} });
+  };
+  const restart = h("button", { onclick: startAgain }, "Start again");
   const times = h("span", { class: "gp-times", role: "status" });
   const tasks = model.get("shown").guess
     ? taskChoice(model) : null;
   const words = h("p", { class: "gp-words", role: "status" });
+  const rules = model.get("shown").guess ? h("ol", { class: "gp-rules" }, ...RULES.map((text) => h("li", {}, text))) : null;
+  const zero = check("zero_grad");
 
   const graph = h("div", { class: "gp-graph" });
   const key = h("p", { class: "gp-key" }, "On each arrow: incoming gradient × local gradient of the step = gradient of the operand.");
@@ -285,19 +304,23 @@ function draw(model, el) {
     const open = isAsked(model) ? missing(model) : [];
     times.textContent = runs === 0 && open.length ? `still to guess: ${open.map((name) => `${name}.grad`).join(", ")}` : passes;
     run.setAttribute("aria-disabled", String(runs >= most || (runs === 0 && open.length > 0)));
-    restart.setAttribute("aria-disabled", String(runs === 0));
+    restart.setAttribute("aria-disabled", String(atStart()));
+    const locked = isAsked(model);
+    if (locked) left = model.get("task");
+    expression.disabled = zero.disabled = locked;
+    if (rules) rules.hidden = !locked;
   };
   show();
   listen(model, el, "shown guesses runs task", show);
 
   const live = model.get("shown").guess ? null : field("run at every change", check("live"));
-  stage(model, el, "Gradient playground",
+  stage(model, el, "Gradient playground", rules,
     h("div", { class: "gp-columns" },
       h("div", { class: "gp-side" },
         h("div", { class: "hs-row" }, tasks && field("Task", tasks), field("Expression", expression)),
         words, chosen.table,
         h("div", { class: "hs-row" }, run, restart, times),
-        h("div", { class: "hs-row" }, field("set .grad of the leaves to None before each pass", check("zero_grad")), live),
+        h("div", { class: "hs-row" }, field("set .grad of the leaves to None before each pass", zero), live),
         said, notes),
       graph),
     h("details", { class: "gp-source gp-all" }, h("summary", {}, "The numbers in the graph"),

@@ -39,6 +39,7 @@ EXPRESSIONS = {
 
 _VALUES = {"a": 2.0, "b": 3.0, "c": 4.0}
 _INPUTS = ("expression", "values", "choices", "factors", "zero_grad", "live", "runs", "task", "guesses")
+_OWN_WORDS = "Change a value, a hook or the expression; then run backward. Start again brings the task back."
 _WIDE = 26  # characters: the width of a box, so that a graph does not change its size with what is in it
 
 
@@ -99,7 +100,8 @@ class GradientPlayground(HookWidget):
         self._guess = guess
         super().__init__()
         with self.hold_sync():
-            self.values = _VALUES | dict(values or {})
+            self._given = _VALUES | dict(values or {})
+            self.values = self._given
             self.factors = dict(factors or {})
             self.expression = expression
             self.choices = dict(choices or {})
@@ -271,7 +273,7 @@ class GradientPlayground(HookWidget):
     def _begin_task(self) -> None:
         task = TASKS[self.task]
         self.guesses, self.choices = {}, {}
-        self.expression, self.values = task.expression, _VALUES | self.values
+        self.values, self.expression = self._given, task.expression
         self.choices, self.factors = dict(task.choices), dict(task.factors)
         self.zero_grad = False
 
@@ -300,7 +302,7 @@ class GradientPlayground(HookWidget):
                 "times": _format_runs(self.runs),
                 "guess": self._guess,
                 "tasks": [task.name for task in TASKS],
-                "words": TASKS[self.task].words if self.task >= 0 else "What do you put on each tensor?",
+                "words": TASKS[self.task].words if self.task >= 0 else _OWN_WORDS,
                 "asks": list(TASKS[self.task].asks if self.task >= 0 else self._run_record.tensors),
                 "answers": explain_guesses(self._run_record, self._plain_record) if self.runs else {},
             }
@@ -433,6 +435,8 @@ def _write_alt(text: str, record: ExpressionRun, runs: int) -> str:
 def _write_notes(
     steps: list[Step], record: ExpressionRun, without: ExpressionRun, owner: GradientPlayground
 ) -> list[str]:
+    if not owner.runs and owner._guess:
+        return []  # the rules of the game say it
     if not owner.runs:
         return ["Backward has not run yet. Guess every .grad first, then run backward."]
     notes = []

@@ -185,4 +185,4 @@ def _crosses(points, x):
 def test_it_can_be_read_before_it_runs():
     figure = BothEnds()
     assert figure.png.startswith(b"\x89PNG")
-    assert figure.alt.endswith("Which of x1.grad, x2.grad and W.grad go dark?")
+    assert figure.alt.endswith("Which of x1.grad, x2.grad and W.grad are 0 or None?")

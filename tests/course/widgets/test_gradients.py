@@ -387,6 +387,7 @@ def test_a_task_tells_nothing_before_it_has_run(task: int) -> None:
     playground.task = task
     assert (playground.runs, playground.guesses, playground.shown["answers"], playground.score) == (0, {}, {}, "")
     assert not any(value for value in playground.grads.values())
+    assert playground.notes == []
     asked = playground.shown["asks"]
     lines = [text for box in playground.shown["drawing"]["boxes"] for text, _ in box["lines"]]
     assert not any(text.startswith("arrives") for text in lines)
@@ -423,6 +424,16 @@ def test_a_wrong_guess_gets_its_reason() -> None:
     assert reason("d") == "1 comes from one use of d. It is used more than once, and the gradients add up."
     playground.runs = 2
     assert playground.score == "", "a guess is about the first pass"
+
+
+def test_a_task_begins_with_the_values_that_were_given() -> None:
+    playground = GradientPlayground(values={"a": 5.0}, guess=True)
+    playground.values = {"a": 12.0, "b": 0.0, "c": 1.0}
+    playground.expression = "d = a * a"
+    assert playground.task == -1
+    playground.task = 1
+    assert playground.values == {"a": 5.0, "b": 3.0, "c": 4.0}
+    assert playground.expression == "chain"
 
 
 def test_a_change_of_ones_own_ends_the_task() -> None:
