@@ -185,7 +185,9 @@ def page(chapter: Chapter) -> str:
 def _screen(chapter: Chapter, heading: str) -> Iterator[str]:
     """Which slides a part has, what is on them, and where its pictures are."""
     first, last, seen = on_screen(chapter)[heading]
-    place = f"../notebooks/{chapter.target.name}#{filling.place_of(heading)}"
+    place = f"../notebooks/{chapter.target.name}"
+    if heading != OPENING:  # which has no heading of its own
+        place += f"#{filling.place_of(heading)}"
     yield f"**On the screen.** Slides {first} to {last}. [Its results are in the notebook]({place})."
     if seen:
         yield "\n".join(f"- {line}" for line in seen)

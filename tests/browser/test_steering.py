@@ -90,7 +90,7 @@ def test_cells_are_marked_and_the_cache_shows_what_stays(opened: Lab) -> None:
     expect(hit).to_have_count(8)
     expect(stage.locator(".kv-why")).to_have_text("2 of 8 found, 1 marked that is not hit.")
     expect(say).to_contain_text("The two runs compute different scores.")
-    expect(stage.locator(".kv-stays")).to_have_count(1 + 2 + 3)
+    expect(stage.locator(".kv-grid .kv-stays")).to_have_count(1 + 2 + 3)
     lab.look(stage, "cache-run")
 
     stage.get_by_role("button", name="output[:, 3]", exact=True).click()

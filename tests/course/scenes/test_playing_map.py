@@ -380,14 +380,17 @@ def test_everything_stands_on_the_scene_and_every_station_on_its_rail(narrow, ba
 def test_names_are_imported_when_they_are_asked_for():
     figures = [
         "BothEnds",
+        "CacheGrid",
         "GradientParts",
         "PlayingMap",
         "ResidualRiver",
         "SealedModels",
+        "SteeringSlider",
         "SymptomTree",
         "TenTimesGame",
+        "TwoRuns",
     ]
-    assert scenes.__all__ == [*figures, "hook_pass"]
+    assert scenes.__all__ == [*figures, "find_layer", "hook_pass"]
     code = "import sys, hookscope_course.scenes; print('anywidget' in sys.modules, 'torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "False"]
