@@ -103,7 +103,7 @@ def test_a_group_or_a_folder_of_that_name_is_refused(people: People) -> None:
     name = f"{people.group}a"
     (people.homes / name).mkdir(parents=True)
     shutil.chown(people.homes / name, 65534)
-    with pytest.raises(HubError, match="belongs to somebody"):
+    with pytest.raises(HubError, match="belongs to another user"):
         people.add(name)
 
 
