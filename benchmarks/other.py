@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import hookscope
-from benchmarks.speed import CALM, MODELS
-from benchmarks.tools import bare_references, capture, shared_watched
+from benchmarks.speed import MODELS
+from benchmarks.tools import Pass, bare_clones, bare_references, capture
 
 
 def _median(function: Callable[[], object], rounds: int) -> float:
@@ -64,29 +64,30 @@ def per_layer(rounds: int) -> tuple[float, float]:
         return _median(references, rounds), _median(captured, rounds)
 
 
-def nothing_overwritten(batch: int, rounds: int) -> tuple[float, float]:
-    """Return the floor of a first capture, and a first capture, as ratios to keeping references.
+def copying(name: str, batch: int, rounds: int) -> tuple[float, float]:
+    """Return what a capture costs as two ratios: `copy=True` to hooks that clone, `copy=False` to hooks that refer.
 
-    The model is a resnet18 that writes to nothing in place, so that references are right.
+    Processor time of a pass without gradients, the median of `rounds` pairs.
     """
-    model, images = MODELS[CALM]()
+    model, images = MODELS[name]()
     model.eval()
     x = images(batch)
-    with torch.no_grad(), hookscope.capture(model) as seen:
-        model(x)
-    assert not seen.overwritten
-    tools = [tool(model) for tool in (bare_references, shared_watched, capture())]
-    times: list[list[float]] = [[] for _ in tools]
+
+    def seconds(run: Pass) -> float:
+        model(x)  # each finds the allocator alike
+        start = time.process_time()
+        kept = run(x)
+        taken = time.process_time() - start
+        del kept
+        return taken
+
+    ratios = []
     with torch.no_grad():
-        for _ in range(5 * rounds + 2):  # the difference is smaller than what passes differ by themselves
-            for run, taken in zip(tools, times, strict=True):  # taking turns
-                model(x)  # each finds the allocator alike
-                start = time.perf_counter()
-                kept = run(x)
-                taken.append(time.perf_counter() - start)
-                del kept
-    references, floor, captured = (statistics.median(taken[2:]) for taken in times)
-    return floor / references, captured / references
+        for ours, hooks in ((capture(copy=True), bare_clones), (capture(copy=False), bare_references)):
+            pair = ours(model), hooks(model)
+            found = [seconds(pair[0]) / seconds(pair[1]) for _ in range(rounds + 2)]
+            ratios.append(statistics.median(found[2:]))
+    return ratios[0], ratios[1]
 
 
 def importing(rounds: int) -> tuple[float, float]:
