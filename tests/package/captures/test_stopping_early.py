@@ -99,7 +99,7 @@ class Catching(nn.Module):
 @pytest.mark.parametrize("kind", [Exception, BaseException])
 def test_a_model_that_catches_the_exception_does_not_return_a_wrong_output(kind):
     net, after = Catching(kind), []
-    with pytest.warns(UserWarning, match="caught the exception by which stop=True"), capture(net, "first", stop=True):
+    with pytest.warns(UserWarning, match="caught the exception with which stop=True"), capture(net, "first", stop=True):
         after.append(net(X))
     assert not after
     assert len(census(net)) == 0

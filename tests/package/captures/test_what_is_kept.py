@@ -121,7 +121,7 @@ def test_a_layer_can_be_asked_for_by_itself() -> None:
         seen[net[2]]
     with pytest.raises(LayerNotFoundError, match="this Tanh is not in the model"):
         seen[nn.Tanh()]
-    with pytest.raises(LayerNotFoundError, match="copy without its model: ask for a layer by its name"):
+    with pytest.raises(LayerNotFoundError, match=r"copy without its model\. Pass the name of a layer"):
         copy.copy(seen)[net[0]]
 
 

@@ -52,7 +52,7 @@ def test_a_capture_of_inputs(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_objects_that_the_lines_do_not_follow_are_named(name: str) -> None:
     with pytest.raises(
-        ValueError, match=r"explain cannot write call \w+, since a (ImageList|Result|Frozen) went in or"
+        ValueError, match=r"code for call \w+, because its inputs or outputs contain a (ImageList|Result|Frozen)"
     ):
         explain(seen_of(name, False))
 

@@ -19,7 +19,7 @@ X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.parametrize("obj", [3, None, nn.Linear(1, 1), capture, hookscope.feature_grid(torch.rand(1, 2, 3, 3))])
 def test_what_is_neither_a_capture_nor_an_edit(obj: Any) -> None:
-    with pytest.raises(TypeError, match=r"a capture or an edit, and not of a \w+: give it what hookscope\.capture"):
+    with pytest.raises(TypeError, match=r"a capture or an edit, not of a \w+\. Pass what hookscope\.capture"):
         explain(obj)
 
 
@@ -35,7 +35,7 @@ def test_what_is_neither_a_capture_nor_an_edit(obj: Any) -> None:
     ],
 )
 def test_options_of_a_capture(options: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"explain cannot write {name}= of capture: leave it out, and explain that"):
+    with pytest.raises(ValueError, match=rf"explain cannot write code for {name}=\. Capture without it, and explain that"):
         explain(capture(nn.Linear(4, 4), **options))
 
 
@@ -58,7 +58,7 @@ def test_a_container_that_contains_itself() -> None:
 
     with capture(net := Do(around), "") as seen:
         net(X)
-    with pytest.raises(ValueError, match=r"explain cannot write call \(root\), since a dict went in or out"):
+    with pytest.raises(ValueError, match=r"explain cannot write code for call \(root\), because its inputs or outputs contain a dict"):
         explain(seen)
 
 
@@ -104,9 +104,9 @@ def test_positions_and_an_edit_that_never_ran() -> None:
     with edit(net) as e:
         e.set("1", 0, positions=1)
         net(torch.tensor([[1, 2, 3]]))
-    with pytest.raises(ValueError, match=r"cannot write positions= \(edit 1\): write an index, such as at\[:, 3\]"):
+    with pytest.raises(ValueError, match=r"cannot write code for positions= \(edit 1\)\. Use an index, such as at\[:, 3\]"):
         explain(e)
     later = edit(net)
     later.set("1", 0)
-    with pytest.raises(ValueError, match="an edit that never ran: run the model inside its with-block first"):
+    with pytest.raises(ValueError, match=r"an edit that ran\. Run the model inside its with block first"):
         explain(later)

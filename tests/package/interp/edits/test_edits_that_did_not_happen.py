@@ -37,7 +37,7 @@ def two() -> nn.Module:
 
 def test_nothing_is_called_at_all_or_the_models_forward_directly() -> None:
     net = two()
-    assert "nor was the model: run it inside the block" in reason(net, lambda: None, "a")
+    assert "and neither was the model. Call model(...) inside the block" in reason(net, lambda: None, "a")
     assert "not by model.forward(...)" in reason(net, lambda: net.forward(X), "")
 
 
@@ -86,7 +86,7 @@ def test_an_edit_that_is_written_after_the_pass(before: str) -> None:
             net(X)
             e.scale("0", 2)
 
-    with pytest.raises(NotEditedError, match="the model has not run since the edit was written, only before; write"):
+    with pytest.raises(NotEditedError, match="the model ran only before this edit was written"):
         late()
     with edit(net) as e:
         net(X)
@@ -130,7 +130,7 @@ def test_a_layer_that_was_replaced_since() -> None:
     e = edit(net)
     e.scale("0", 2.0)
     net[0] = nn.Linear(2, 2)
-    with pytest.raises(NotEditedError, match="taken out of the model, or replaced, since the edit was written"), e:
+    with pytest.raises(NotEditedError, match="removed from the model or replaced after the edit was written"), e:
         net(torch.ones(1, 2))
 
 
