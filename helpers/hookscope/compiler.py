@@ -1,4 +1,4 @@
-"""Keep torch.compile off our hooks, and off a pass that we run ourselves; without importing the compiler."""
+"""Exclude our hooks and our own passes from torch.compile, without importing the compiler."""
 
 from __future__ import annotations
 

@@ -40,5 +40,7 @@ def check_kwargs(
             "kwargs={'name': ...}"
         )
     if wrong := [key for key in kwargs if not isinstance(key, str)]:
-        raise TypeError(f"kwargs has the key {wrong[0]!r}. Its keys must be strings, the names of the model's arguments")
+        raise TypeError(
+            f"kwargs has the key {wrong[0]!r}. Its keys must be strings, the names of the model's arguments"
+        )
     return dict(kwargs)

@@ -1,4 +1,4 @@
-"""Become a JupyterLab for the course: on this machine alone, with its settings, also where HOME is read-only."""
+"""Start JupyterLab for the course: only for this machine, with its own settings, even if HOME is read-only."""
 
 from __future__ import annotations
 

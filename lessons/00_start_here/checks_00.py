@@ -80,7 +80,9 @@ def _wrong_outputs(
         if len(scores) > 1:
             return Wrong(f"the output is right, but you called the model {len(scores)} times; once is enough")
         if len(calls) > 1:
-            return Wrong("the output is right, but you called `layer` yourself a second time; return what the hook stored")
+            return Wrong(
+                "the output is right, but you called `layer` yourself a second time; return what the hook stored"
+            )
     return None
 
 

@@ -70,14 +70,16 @@ def check_q1(count: object) -> Wrong | None:
         2: "`handle.remove()` removes only the hook of that handle; the other one stays",
         1: "registering the same function twice stores it twice",
     }
-    return Wrong(reasons.get(count, f"it does not fire {count} times; go through the lines, and note which hooks are registered"))
+    return Wrong(
+        reasons.get(count, f"it does not fire {count} times; go through the lines, and note which hooks are registered")
+    )
 
 
 def check_q2(call_with: Callable[..., object]) -> Wrong | None:
     for x in (torch.tensor([3.0]), torch.rand(2, 3, dtype=torch.float64, requires_grad=True) + 1):
         if wrong := _wrong_call(call_with, x):
             return wrong
-    stopped = "after you pressed stop during a call, your hook is still registered; `with` and `finally` remove it in this case, too"
+    stopped = "after you pressed stop during a call, your hook is still registered; use `with` or `finally`"
     raised = "after a call that raised an exception, your hook is still registered: `remove()` was never reached"
     for error, left in ((ValueError("this module raises"), raised), (KeyboardInterrupt(), stopped)):
         if wrong := _wrong_error(call_with, error, left):
@@ -95,12 +97,16 @@ def _wrong_error(call_with: Callable[..., object], error: BaseException, left: s
         call_with(module, ours, torch.tensor([3.0]))
     except BaseException as caught:
         if caught is not error:
-            return Wrong(f"the module raised {error!r}, and your function raised {caught!r}; let the original exception through")
+            return Wrong(
+                f"the module raised {error!r}, and your function raised {caught!r}; let the original exception through"
+            )
     else:
         return Wrong("the module raised an exception, and your function did not; let the exception through")
     if len(census(module, include_global=False)):
         return Wrong(left)
-    return Wrong("the module raised an exception, and your hook ran anyway; do not use `always_call`") if fired else None
+    return (
+        Wrong("the module raised an exception, and your hook ran anyway; do not use `always_call`") if fired else None
+    )
 
 
 def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | None:

@@ -88,7 +88,9 @@ def _wrong_line(
     if "yours, as a pre-hook" in log:
         return Wrong("`hook` is called as a pre-hook; register it as a forward hook")
     if "yours" not in log:
-        return Wrong("your hook never fired; register it as a forward hook of `layer`, and do not remove it before you return")
+        return Wrong(
+            "your hook never fired; register it as a forward hook of `layer`, and do not remove it before you return"
+        )
     if log.index("yours") != 0:
         return Wrong(f"the hooks fired in this order: {', '.join(log)}. Yours must be the first")
     if log.count("yours") > 1:

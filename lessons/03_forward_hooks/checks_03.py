@@ -42,8 +42,7 @@ def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
         answer, expected = double(x), torch.tensor([2.0, float(limit)])
         if not torch.equal(kept[0], 2 * x):
             return Wrong(
-                "you changed the output in place: an earlier hook had kept [2, 6] "
-                f"and now holds {_numbers(kept[0])}"
+                f"you changed the output in place: an earlier hook had kept [2, 6] and now holds {_numbers(kept[0])}"
             )
         if answer is kept[0]:
             return Wrong("your hook did not return a new output, so it stayed [2, 6]")

@@ -79,7 +79,9 @@ def check_q2(standardize: Callable[[float, float], Any]) -> Wrong | None:
         keeper.register_forward_pre_hook(watched)
         keeper(x)
         if _numbers(x) != "[10, 6]":
-            return Wrong(f"the caller's tensor was [10, 6] and is now {_numbers(x)}; create a new tensor, and do not change x")
+            return Wrong(
+                f"the caller's tensor was [10, 6] and is now {_numbers(x)}; create a new tensor, and do not change x"
+            )
         if returned[0] is None:
             return Wrong("your hook returned None, so the layer got [10, 6] unchanged")
         if isinstance(returned[0], list):
@@ -140,7 +142,7 @@ def check_q3(guard: Callable[..., Any]) -> Wrong | None:
     if len(keeper.got) != 2 or keeper.got[1] != "second":
         return Wrong("your guard lost a second argument; it should only check, and return None")
     if not keeper.got[0].requires_grad:
-        return Wrong("a good image that requires grad reached the model without it; your guard should only check, and return None")
+        return Wrong("a good image that requires grad reached the model without it; it should only check")
     return None
 
 
@@ -155,7 +157,7 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
     if not torch.equal(good, before) or not (keeper.got and isinstance(keeper.got[0], Tensor)):
         return Wrong("your guard changed a good image; it should only check, and raise an error or return None")
     if keeper.got[0].dtype != before.dtype or not torch.equal(keeper.got[0], before):
-        return Wrong(f"a good image, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; your guard should only check")
+        return Wrong(f"a good image, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; only check")
     bad = {"-0.5": -0.5, "1.5": 1.5, "inf": float("inf"), "-inf": -float("inf"), "NaN": float("nan")}
     bad |= {"-0.000001": -1e-6, "1.000001": 1 + 1e-6}
     for name, value in bad.items():

@@ -138,7 +138,9 @@ def _wrong_record(
         values = tensor.detach().flatten().tolist()
         if values == expected and tensor.shape != wanted.shape:
             shapes = f"{tuple(wanted.shape)}, and what you kept has shape {tuple(tensor.shape)}"
-            return Wrong(f"the values are right, but what {name!r} returned has shape {shapes}; do not change the shape")
+            return Wrong(
+                f"the values are right, but what {name!r} returned has shape {shapes}; do not change the shape"
+            )
         if values == expected and tensor.dtype != wanted.dtype:
             return Wrong(f"{name!r} returned {wanted.dtype}, and what you kept is {tensor.dtype}; do not convert it")
         if values != expected:
@@ -242,8 +244,7 @@ def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], ob
         return Wrong("the channels are right, but your hook is still on the layer; remove its handle")
     if kept[1] - kept[0] > _BATCHES[0]:
         return Wrong(
-            f"the channels are right, but you kept the maps of {kept[1] - kept[0]} images; "
-            "keep one number per channel"
+            f"the channels are right, but you kept the maps of {kept[1] - kept[0]} images; keep one number per channel"
         )
     return None
 

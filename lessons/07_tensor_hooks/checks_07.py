@@ -40,7 +40,7 @@ def check_q1(result: object) -> Wrong | None:
         10: "10 is what leaves `y`; one step further back is `x`, and `y` is `2 * x`",
         19: "you get 19 if 1 is added at `x`, but the hook is on `y`, before the factor 2",
     }
-    other = f"{result:g} is not `x.grad`; write down what arrives at `y`, then what the hook returns, and then continue to `x`"
+    other = f"{result:g} is not `x.grad`; write down what arrives at `y`, then what the hook returns, then go to `x`"
     return Wrong(reasons.get(float(result), other))
 
 
@@ -162,7 +162,9 @@ def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong
         torch.autograd.backward((2 * weight).sum())
     found = "None" if weight.grad is None else _numbers(weight.grad.flatten().tolist())
     if found != twice:
-        return Wrong(f"after two passes `weight.grad` should be {twice}, but it is {found}; your hook should only watch")
+        return Wrong(
+            f"after two passes `weight.grad` should be {twice}, but it is {found}; your hook should only watch"
+        )
     if len(totals) != 2:
         return Wrong(f"there were two passes, but the list has {len(totals)} entries")
     if not all(isinstance(total, Tensor) for total in totals):

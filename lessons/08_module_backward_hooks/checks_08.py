@@ -188,9 +188,7 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
     half_speed(layer)
     torch.autograd.backward(layer.weight, arrives)  # this very tensor reaches the hook
     if arrives.item() != 1:
-        return Wrong(
-            "`weight.grad` is right, but your hook wrote into the gradient that it got; return a new one"
-        )
+        return Wrong("`weight.grad` is right, but your hook wrote into the gradient that it got; return a new one")
     layers = [nn.Linear(3, 2, bias=False).double() for _ in range(2)]
     layers[1].load_state_dict(layers[0].state_dict())
     half_speed(layers[1])

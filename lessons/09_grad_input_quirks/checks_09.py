@@ -113,8 +113,8 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
     gradient = input_gradient(around, around.block, torch.tensor([[1.0]]))
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [28.0]:
         return Wrong(
-            "in a third model the block returns 3 · (its input) + (its input), and the head multiplies that by 7, so the "
-            f"gradient of its input is 28; you returned {_numbers(gradient)}"
+            "in a third model the block returns 3 · (its input) + (its input), and the head multiplies that by 7, so "
+            f"the gradient of its input is 28; you returned {_numbers(gradient)}"
         )
     beside = _Skip()
     gradient = input_gradient(beside, beside.block, torch.tensor([[1.0]]))
@@ -183,9 +183,7 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
         if not torch.allclose(entry, (place + 1) * first, atol=1e-5):
             return Wrong(f"for {case}, entry {place} of the log is not the gradient of that pass")
     if layer.weight.grad is None or not torch.allclose(layer.weight.grad, 3 * first, atol=1e-5):
-        return Wrong(
-            "the log is right, but your hook changes `weight.grad` after two passes; only log the gradient"
-        )
+        return Wrong("the log is right, but your hook changes `weight.grad` after two passes; only log the gradient")
     for _ in range(2):
         layer.zero_grad()
         layer(x).sum().backward()
@@ -229,7 +227,7 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
     nested = guided(nn.Sequential(model[:2], model[2:]), x)
     if not isinstance(nested, Tensor) or not torch.allclose(nested, expected):
         return Wrong(
-            "when the same layers are inside blocks, your gradient is different; look at all modules, not only at children"
+            "with the same layers inside blocks, your gradient is different; look at all modules, not only at children"
         )
     beside = _Beside()
     gradient = guided(beside, torch.tensor([[2.0]]))

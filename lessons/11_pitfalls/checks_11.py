@@ -146,7 +146,9 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         history = outputs_of(net, batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:
-        return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries still have their graphs")
+        return Wrong(
+            f"what you returned keeps {kept} tensors alive that autograd saved: the entries still have their graphs"
+        )
     if numbers(history) != expected:
         return Wrong(f"for three batches the first layer returned {expected}; you returned {numbers(history)}")
     if [numbers(output) for output, _ in returned] != [numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)]:

@@ -191,7 +191,9 @@ def _wrong_count(new: list[int], x: Tensor, way: str) -> Wrong | None:
             tokens + 9: f"that comes from the other stream: {by_name}",
         }
     said = ", ".join(map(str, new))
-    return Wrong(f"{what}, and you stored {said}: {reasons.get(new[0], f'append its number of tokens, {tokens}, once')}")
+    return Wrong(
+        f"{what}, and you stored {said}: {reasons.get(new[0], f'append its number of tokens, {tokens}, once')}"
+    )
 
 
 # -- a logit lens ---------------------------------------------------------------------------------------------------

@@ -198,8 +198,14 @@ def _wrong_share(
         (there - low, "that is how much the patch changes the measure; divide by the full difference, `high - low`"),
         (1 - expected, "that is what is still missing after the patch; measure from the corrupted run"),
         ((back - low) / (high - low), "you patched in the wrong direction: the row goes from `clean` into `corrupted`"),
-        ((high - back) / (high - low), "you patched in the wrong direction: the row goes from `clean` into `corrupted`"),
-        ((patched(corrupted, rows, every) - low) / (high - low), "you patched all rows; patch only the one at `position`"),
+        (
+            (high - back) / (high - low),
+            "you patched in the wrong direction: the row goes from `clean` into `corrupted`",
+        ),
+        (
+            (patched(corrupted, rows, every) - low) / (high - low),
+            "you patched all rows; patch only the one at `position`",
+        ),
     )
     return Wrong(
         next(

@@ -48,7 +48,9 @@ def check_q1(result: object) -> Wrong | None:
         _PROMPT: "those are the tokens of the prompt; in the first call, `-1` is one of them",
     }
     return Wrong(
-        reasons.get(result, f"it is not {result}; how often is the layer called, and how many tokens does each call have?")
+        reasons.get(
+            result, f"it is not {result}; how often is the layer called, and how many tokens does each call have?"
+        )
     )
 
 

@@ -237,9 +237,7 @@ def _readings_of_sum(rows: Tensor, most: float) -> dict[str, Tensor]:
     return {
         "nothing is clipped: that is `weight.grad` of the summed loss": total,
         "you clipped the sum; clip each sample's part before you add them up": total * min(1, most / total.norm()),
-        "you scaled every part to `most`; do not change smaller parts": (
-            rows * most / norms.clamp(min=1e-12)
-        ).sum(0),
+        "you scaled every part to `most`; do not change smaller parts": (rows * most / norms.clamp(min=1e-12)).sum(0),
         "you clipped each number; clip the norm of a sample's whole part": rows.clamp(-most, most).sum(0),
         "you left large parts out; scale them down to `most`": (rows * small).sum(0),
         "you divided by the number of samples; return the sum": _clipped(rows, most).mean(0),

@@ -50,7 +50,7 @@ SAID = [
     (["c", "A"], {"A", "C"}, "As you guessed: A, C"),
     ({"A", "C"}, {"C", "A"}, "As you guessed: A, C"),
     ("CA", {"A", "C"}, "As you guessed: A, C"),
-    ("A", {"A", "C"}, "Not all of it: you left out C. It is A, C."),
+    ("A", {"A", "C"}, "Not complete: you left out C. It is A, C."),
     (["B", "A"], {"A", "C"}, "Not quite: you left out C, and B does not belong there. It is A, C."),
     (["A", "C", "D4.1"], {"A", "C"}, "Not quite: D4.1 does not belong there. It is A, C."),
     ([], set(), "As you guessed: an empty list"),

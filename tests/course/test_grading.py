@@ -335,7 +335,7 @@ def test_where_nothing_can_be_shut_in_nothing_is_graded_unless_told() -> None:
     words = [sys.executable, "-c", SIXTEEN_DEEP]
     said = subprocess.run(words, cwd="/", capture_output=True, text=True, check=False, **other)
     refused, outcome = said.stdout.splitlines() or [said.stderr, ""]
-    assert refused.startswith("submissions cannot be shut in on this machine: the system refuses ")
+    assert refused.startswith("submissions cannot be sandboxed on this machine: the system refuses ")
     assert refused.endswith("and say so: make grade UNCONFINED=yes")
     assert outcome == "right"
 

@@ -57,8 +57,8 @@ def test_a_keyword_that_is_no_option_is_named(name: str) -> None:
     model = keen([])
     model.register_forward_pre_hook(lambda module, args: pytest.fail("the model was run"))
     says = (
-        rf"{name} has no option 'attention_mask'; there are .*kwargs.*\. If 'attention_mask' is an argument of the "
-        r"model, write kwargs=\{'attention_mask': \.\.\.\}"
+        rf"{name} has no option 'attention_mask'\. Its options are .*kwargs.*\. If 'attention_mask' is an argument of "
+        r"the model, pass kwargs=\{'attention_mask': \.\.\.\}"
     )
     with pytest.raises(TypeError, match=says):
         RUNS[name](model, X, attention_mask=X)

@@ -173,7 +173,7 @@ def test_killed_just_before_its_end_it_is_not_ready(project: Path, last: str) ->
 
 def test_ctrl_c_is_no_traceback(project: Path) -> None:
     said = killed_at(project, "`venv` is at work", signal.SIGINT)
-    assert "The set-up was interrupted; the next one begins again." in said
+    assert "Setup was interrupted. The next run starts again from the beginning." in said
     assert "Traceback" not in said
 
 
@@ -188,7 +188,7 @@ def test_two_at_once_wait_for_what_a_killed_one_has_left_running(project: Path) 
     killed.wait()
     done = subprocess.run(words, cwd=project, env=surroundings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Another set-up is at work here; waiting for its end.") >= 1
+    assert done.stdout.count("Another setup is running here. Waiting for it to finish.") >= 1
     assert done.stdout.count("Setting up") == 1
     assert asked(project, "import sympy, six, iniconfig; print('whole')") == "whole"
 

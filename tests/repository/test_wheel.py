@@ -148,7 +148,7 @@ def test_a_learners_copy_from_the_wheel_is_the_checkouts(installed: Installed) -
 def test_check_tries_everything(installed: Installed) -> None:
     said = installed.said("check")
     assert said.splitlines()[-1] == "Everything works."
-    assert "a forward hook fired once, and came off" in said
+    assert "a forward hook fired once, and was removed" in said
     assert f"hookscope {hookscope.__version__}" in said
 
 

@@ -281,7 +281,9 @@ class Slot:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has memory of its own, and a version that starts anew.
-        lost = {"value": Missing("this tensor was kept as a reference, and was overwritten before the capture was copied")}
+        lost = {
+            "value": Missing("this tensor was kept as a reference, and was overwritten before the capture was copied")
+        }
         state = {name: getattr(self, name) for name in self.__slots__}
         return state | (lost if self.overwritten else {}) | {"_version": None}
 

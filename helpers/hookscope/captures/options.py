@@ -29,7 +29,9 @@ def check_options(
     """Check the options and return them; `capture` documents the options and the errors."""
     for name, flag in {"gradients": gradients, "inputs": inputs, "copy": copy, "stats": stats}.items():
         if not isinstance(flag, bool):
-            raise TypeError(f"{name}={flag!r} is not a bool. Pass True or False. Layers are positional: capture(model, 'conv1')")
+            raise TypeError(
+                f"{name}={flag!r} is not a bool. Pass True or False. Layers are positional: capture(model, 'conv1')"
+            )
     form = StorageOptions(_samples(samples), _dtype(dtype), _device(device), copy)
     if stats and form != StorageOptions():
         raise ValueError("stats=True keeps no tensors. Leave out copy, samples, dtype and device")

@@ -229,7 +229,9 @@ class Capture(Result, Mapping[str, Layer]):
 
         """
         if self._wanted.stop:
-            raise ValueError("start() does not work with stop=True, which needs a with block. Write `with capture(...) as seen:`")
+            raise ValueError(
+                "start() does not work with stop=True, which needs a with block. Write `with capture(...) as seen:`"
+            )
         other = _started.get(self._model, lambda: None)()
         if other is not None and other is not self:
             other.stop()

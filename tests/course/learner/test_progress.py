@@ -75,9 +75,7 @@ def test_it_has_links_minutes_and_says_what_its_signs_mean(copy: Path) -> None:
         assert each.minutes == reading + exercises
         assert re.fullmatch(rf"○+ +{each.minutes} minutes  {re.escape(each.title)}", line)
         assert f'</a></th><td style="text-align: right">{each.minutes}</td>' in page
-    legend = (
-        "● is an exercise that you have solved, ○ one that you have not. A chapter that you begin again keeps its ●."
-    )
+    legend = "● is an exercise that you have solved, ○ one that you have not. If you reset a chapter, it keeps its ●."
     assert repr(shown).splitlines()[-1] == legend
     assert page.endswith(f"</table><p>{legend}</p></details>")
 
@@ -120,7 +118,7 @@ def test_what_cannot_be_kept_is_said_below_the_right_answer(copy: Path, monkeypa
     monkeypatch.setattr(progress, "replace_text", full)
     feedback = run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
     assert feedback.outcome == "right"
-    assert feedback.message.endswith("Your progress could not be kept: No space left on device.")
+    assert feedback.message.endswith("Your progress could not be saved: No space left on device.")
 
 
 def test_several_kernels_lose_nothing(copy: Path) -> None:

@@ -62,7 +62,7 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
         ({"stats": True, "samples": 0}, r"stats=True keeps no tensors\. Leave out copy, samples, dtype and device"),
         ({"stats": True, "copy": False}, "Leave out copy"),
         ({"samples": -1}, "Count samples from 0"),
-        ({"stop": True, "gradients": True}, "leave out gradients"),
+        ({"stop": True, "gradients": True}, "Leave out gradients=True"),
     ],
 )
 def test_contradictory_options_are_refused_early(options, message):

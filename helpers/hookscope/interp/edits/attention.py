@@ -165,7 +165,8 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
         )
     if found.width % found.count:
         raise NoHeadsError(
-            f"layer {found.name!r}: its {found.width} values cannot be divided among {found.count} heads", "Use an index"
+            f"layer {found.name!r}: its {found.width} values cannot be divided among {found.count} heads",
+            "Use an index",
         )
     size = found.width // found.count
     return [column for head in numbers for column in range(head * size, (head + 1) * size)]
@@ -231,8 +232,8 @@ def check_edges(
     for module, name in chosen.items():
         if counts[module] is None:
             raise ValueError(
-                f"layer {name!r} ({type(module).__name__}) has no attribute with its number of heads. Name the attention "
-                "layer, which calls F.scaled_dot_product_attention"
+                f"layer {name!r} ({type(module).__name__}) has no attribute with its number of heads. Name the "
+                "attention layer, which calls F.scaled_dot_product_attention"
             )
     of_batch = None if samples is None else parse_samples(samples)
     return {
@@ -310,13 +311,11 @@ def knock_out(
     given: dict[str, Any] = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
     query, key = given["query"], given["key"]
     if given.get("dropout_p"):
-        raise RuntimeError(
-            f"{label}: its attention uses dropout, so the result cannot be verified. Call model.eval()"
-        )
+        raise RuntimeError(f"{label}: its attention uses dropout, so the result cannot be verified. Call model.eval()")
     if is_wrapped(out) or out.dim() != 4:
         raise RuntimeError(
-            f"{label}: cannot verify attention of shape {tuple(out.shape)}. It must be (samples, heads, queries, width), "
-            "and not run under torch.func"
+            f"{label}: cannot verify attention of shape {tuple(out.shape)}. It must be (samples, heads, queries, "
+            "width), and not run under torch.func"
         )
     start, places, packed = _places(layer_edit, number, crossed, query, key, label)
     if not places:

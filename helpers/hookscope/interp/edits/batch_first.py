@@ -185,8 +185,8 @@ class AxisOrderCheck(NoCopyWhileHooked):
             )
         if tokens == count or samples % count:
             self.notes[
-                f"{what} gets {tokens} tokens of {samples} samples, and {self.what} treats the first axis of the model's "
-                f"input, of length {count}, as the samples"
+                f"{what} gets {tokens} tokens of {samples} samples, and {self.what} treats the first axis of the "
+                f"model's input, of length {count}, as the samples"
             ] = None
 
     before.__qualname__ = "hookscope.edit"  # what a census shows

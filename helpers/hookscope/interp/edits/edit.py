@@ -155,7 +155,7 @@ class Edit(Result):
         samples: int | slice | Iterable[int] | None = None,
         calls: int | Iterable[int] | None = None,
     ) -> None:
-        """Cut edges of attention: in these heads, the queries get weight 0 on the keys, and their other weights sum to 1.
+        """Cut edges of attention: in these heads, the queries get weight 0 on the keys; the other weights sum to 1.
 
         This is attention knockout: the score becomes minus infinity (Geva et al. 2023, arXiv:2304.14767). `queries` and
         `keys` are positions in the whole sequence, even with a KV cache. The layer must call

@@ -40,7 +40,7 @@ class LayerEdit:
         notes: notes for the user, as keys; shared with other objects.
         late: how often the model had run in the block before the edit was written.
         dtype: the dtype of the tensor that was edited last.
-        since: autograd's sequence number when the edit was written; later nodes of this thread have this number or more.
+        since: autograd's sequence number when the edit was written; later nodes of this thread have it or a larger one.
 
     """
 

@@ -252,8 +252,8 @@ class LayerHooks(NoCopyWhileHooked):
                 for layer_edit in waiting:
                     if layer_edit.applies_to(number, False) or layer_edit.applies_to(before, False):
                         raise RuntimeError(
-                            f"{layer_edit.label(number)}: it returned the same tensor as call {before}, so the gradient "
-                            "is the sum of both. Edit the gradient of a later layer"
+                            f"{layer_edit.label(number)}: it returned the same tensor as call {before}, so the "
+                            "gradient is the sum of both. Edit the gradient of a later layer"
                         )
             if id(tensor) not in given and not tensor.is_leaf:
                 self._returned[tensor] = number

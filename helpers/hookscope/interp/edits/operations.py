@@ -191,7 +191,9 @@ def swap(source: Any, kept: list[Tensor] | None) -> Operation:
     def compute(region: Tensor, context: EditContext) -> Tensor:
         number = context.number or 0
         if number > len(kept):
-            raise LookupError(f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}")
+            raise LookupError(
+                f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}"
+            )
         return copy_of_same_shape(context.selection.cut(kept[number - 1]), region, context)
 
     return Operation("swap", source, compute, numbered=True, options={"kept": kept})
@@ -216,7 +218,9 @@ def freeze(source: Any, kept: list[Tensor] | None) -> Operation:
     def compute(region: Tensor, context: EditContext) -> Tensor:
         number = 1 if len(kept) == 1 else context.number or 0
         if number > len(kept):
-            raise LookupError(f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}")
+            raise LookupError(
+                f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}"
+            )
         return copy_of_same_shape(context.selection.cut(kept[number - 1]).detach(), region, context)
 
     return Operation("freeze", source, compute, numbered=True, options={"kept": kept})

@@ -163,9 +163,7 @@ def _check(item: Any, index: Any) -> None:
     elif not isinstance(item, bool) and hasattr(item, "__index__"):
         _check_size(operator.index(item), index_text(index))
         return
-    raise TypeError(
-        f"{item!r} is not an index. Use at[...] with integers, slices, lists or tensors, such as at[:, 3]"
-    )
+    raise TypeError(f"{item!r} is not an index. Use at[...] with integers, slices, lists or tensors, such as at[:, 3]")
 
 
 def _check_slice(item: slice, text: str) -> None:

@@ -346,7 +346,9 @@ def test_edges_of_a_query_are_cut_in_one_edit() -> None:
     net = attention(batch_first=True)
     e = edit(net)
     e.cut("", heads=1, queries=[2, 3], keys=1, samples=[0])
-    with pytest.raises(ValueError, match=r"edit 1 already cuts edges of head 1 and query 3\. Combine the two: keys=\[0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"edit 1 already cuts edges of head 1 and query 3\. Combine the two: keys=\[0, 1\]"
+    ):
         e.cut("", heads=[0, 1], queries=3, keys=0)
     with pytest.raises(ValueError, match="edit 1 already cuts edges of head 1 and query 2"):
         e.cut("", heads=1, queries=2, keys=1, samples=slice(0, None))

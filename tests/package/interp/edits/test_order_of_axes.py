@@ -121,7 +121,11 @@ def test_an_lstm_that_is_given_other_tokens_than_the_model_is_said(what: str) ->
     net.inner = mix
     e = edit(net)
     CHANGES[what](e, "words")
-    with torch.no_grad(), pytest.warns(UserWarning, match=r"gets 4 tokens of 3 samples, and .* of length 5, as the samples"), e:
+    with (
+        torch.no_grad(),
+        pytest.warns(UserWarning, match=r"gets 4 tokens of 3 samples, and .* of length 5, as the samples"),
+        e,
+    ):
         net(WORDS)
 
 

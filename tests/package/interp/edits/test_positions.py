@@ -138,7 +138,11 @@ def test_padding_on_the_left_counts_and_is_said() -> None:
     e.add("transformer.h.0.mlp", V, positions=2)
     with torch.no_grad(), pytest.warns(UserWarning, match=r"samples \[0\] begin with padding.* has position 2"), e:
         model(IDS, attention_mask=mask)
-    with torch.no_grad(), pytest.warns(UserWarning, match="position_ids do not start at the number of earlier tokens"), e:
+    with (
+        torch.no_grad(),
+        pytest.warns(UserWarning, match="position_ids do not start at the number of earlier tokens"),
+        e,
+    ):
         model(IDS, position_ids=torch.arange(3, 8)[None])
     with torch.no_grad(), warnings.catch_warnings(), e:
         warnings.simplefilter("error")
@@ -171,7 +175,7 @@ def test_a_model_of_ones_own_with_and_without_a_place_to_start() -> None:
     assert e.rows[0]["positions"] == "call 3: 6"
     e = edit(stepping)
     e.set("embed", 0, positions=3)
-    with pytest.raises(ValueError, match="nothing tells how many came before. Pass cache_position or"), e:
+    with pytest.raises(ValueError, match=r"nothing tells how many came before\. Pass cache_position or"), e:
         [stepping(ids) for ids in (IDS, IDS[:, :1])]
     with pytest.warns(UserWarning, match="got no cache, so positions are counted from 0 in each"), e:
         [stepping(IDS) for _ in range(2)]
@@ -284,7 +288,9 @@ def test_padding_on_the_left_is_said_also_under_a_static_cache(attn: str, kind: 
                 ids, attention_mask=mask, max_new_tokens=3, do_sample=False, eos_token_id=None,
                 cache_implementation=cache,
             )  # fmt: skip
-        said = "samples [1] begin with padding, and positions= counts it: the first real token of sample 1 has position 3"
+        said = (
+            "samples [1] begin with padding, and positions= counts it: the first real token of sample 1 has position 3"
+        )
         assert e.notes == ((said,) if padding else ())
         assert e.rows[0]["positions"] == "call 1: 2"
 

@@ -38,7 +38,11 @@ UNFIT = {
     "a value of another length": (lambda e: e.set("body", torch.ones(3), at[0]), ValueError, r"\(3,\).*\(4,\)"),
     "another dtype": (lambda e: e.map("body", torch.Tensor.double), TypeError, "float32 to torch.float64"),
     "a complex value": (lambda e: e.add("body", 1j), TypeError, "1j does not fit the dtype torch.float32"),
-    "a complex tensor": (lambda e: e.set("body", torch.ones(4) * 1j), TypeError, "complex64, but the tensor has torch.float32"),
+    "a complex tensor": (
+        lambda e: e.set("body", torch.ones(4) * 1j),
+        TypeError,
+        "complex64, but the tensor has torch.float32",
+    ),
     "another device": (lambda e: e.map("body", lambda t: t.to("meta")), ValueError, "from cpu to meta"),
     "a value elsewhere": (lambda e: e.add("body", torch.ones(4, device="meta")), ValueError, "on meta.*on cpu"),
     "an index out of range": (

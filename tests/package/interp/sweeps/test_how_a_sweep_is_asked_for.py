@@ -60,8 +60,8 @@ def test_each_way_to_give_inputs_is_that_of_plain_hooks(args: Any, kwargs: Any, 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "an argument of the model": (
         {"mask": X}, TypeError,
-        r"sweep has no option 'mask'\. Its options are layers,.* channels\. If 'mask' is an argument of the model, pass "
-        r"kwargs=\{'mask': \.\.\.\}",
+        r"sweep has no option 'mask'\. Its options are layers,.* channels\. If 'mask' is an argument of the model, "
+        r"pass kwargs=\{'mask': \.\.\.\}",
     ),
     "one of the options": ({"progress": False}, TypeError, r"Pass options=SweepOptions\(progress=\.\.\.\)"),
     "options in a dict": ({"options": {"part": 0}}, TypeError, "options is of type dict. Pass a SweepOptions"),

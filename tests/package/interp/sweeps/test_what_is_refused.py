@@ -166,9 +166,12 @@ def test_several_tensors_are_to_be_told_apart() -> None:
     [
         (
             "attention",
-            "no attribute with its number of heads\\. A sweep cannot use an index .* such as '.*attention.self', or use edit$",
+            r"its number of heads\. A sweep cannot use an index .* such as '.*attention.self', or use edit$",
         ),
-        ("attention.self.query", r"get the heads of '.*attention.self'.*\. A sweep cannot use an index instead of heads=. Name"),
+        (
+            "attention.self.query",
+            r"get the heads of '.*attention.self'.*\. A sweep cannot use an index instead of heads=. Name",
+        ),
     ],
 )
 def test_heads_that_cannot_be_found_are_told_as_a_sweep_can_have_them(layer: str, match: str) -> None:
