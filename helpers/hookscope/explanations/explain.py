@@ -18,12 +18,12 @@ RUN = "result = model(*inputs)  # for keyword arguments: model(**inputs)"
 
 
 class Explanation:
-    """Python source that does with plain torch what a capture or an edit does; made by `explain`.
+    """Plain torch code that does the same as a capture or an edit; created by `explain`.
 
     Attributes:
-        code: the source. It takes `model` and `inputs`, what it is called with, and runs one pass.
-        title: what it does, in a few words.
-        names: what else the source takes, by name: the tensors and functions of an edit.
+        code: the source code. It uses `model` and `inputs`, the arguments of the model, and runs one pass.
+        title: a short description.
+        names: other variables of the code, by name: the tensors and functions of an edit.
 
     """
 

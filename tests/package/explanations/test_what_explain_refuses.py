@@ -48,7 +48,9 @@ def test_a_call_that_ended_with_an_exception() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Do(explode))
     with pytest.raises(ZeroDivisionError), capture(model) as seen:
         model(X)
-    with pytest.raises(ValueError, match=r"cannot write code for this capture: call 1 raised an exception .* another pass"):
+    with pytest.raises(
+        ValueError, match=r"cannot write code for this capture: call 1 raised an exception .* another pass"
+    ):
         explain(seen)
 
 
@@ -75,7 +77,10 @@ EDITS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda e: e.set("one", 0, at[0], samples=1),
         r"samples= or heads= with at\[\.\.\.\] \(edit 1\)",
     ),
-    "heads": (lambda e: e.set("attn", 0, heads=1), "deep inside a value or the attention of layer 'attn'. Edit a whole"),
+    "heads": (
+        lambda e: e.set("attn", 0, heads=1),
+        "deep inside a value or the attention of layer 'attn'. Edit a whole",
+    ),
     "an object": (lambda e: e.set("held", 0, part="h"), "the attention of layer 'held'"),
     "deep inside": (lambda e: e.set("deep", 0, part=(0, 1)), "the attention of layer 'deep'"),
     "counted from the end": (lambda e: e.set("attn", 0, part=-2), "the attention of layer 'attn'"),

@@ -182,8 +182,8 @@ class LayerHooks(NoCopyWhileHooked):
         self._starting[get_ident()] = run, is_cross_attention(args, kwargs, self.module)
         if self._fused is None and attention_would_be_fused(self.module, args, kwargs):
             self.notes[
-                f"edits inside layer {self.name!r} switch off its fused path, so values that they do not change may "
-                "be rounded differently"
+                f"edits switch off the fused path of layer {self.name!r}, so values that they do not change may be "
+                "rounded differently"
             ] = None
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = _NOTHING) -> Any:

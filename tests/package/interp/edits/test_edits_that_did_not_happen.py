@@ -38,7 +38,7 @@ def two() -> nn.Module:
 def test_nothing_is_called_at_all_or_the_models_forward_directly() -> None:
     net = two()
     assert "and neither was the model. Call model(...) inside the block" in reason(net, lambda: None, "a")
-    assert "not by model.forward(...)" in reason(net, lambda: net.forward(X), "")
+    assert "Hooks do not run with model.forward(...)" in reason(net, lambda: net.forward(X), "")
 
 
 def test_a_model_that_was_compiled_or_traced_before() -> None:
@@ -46,7 +46,7 @@ def test_a_model_that_was_compiled_or_traced_before() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     compiled = torch.compile(net, backend="eager")
     compiled(X)
-    assert "If torch.compile compiled it before the block" in reason(net, lambda: compiled(X), "0")
+    assert "if torch.compile compiled it before the block" in reason(net, lambda: compiled(X), "0")
     with torch.compiler.set_stance("force_eager"), edit(net) as e:
         e.set("1", 7)
         assert (compiled(X) == 7).all(), "the way out that the message names"
@@ -164,7 +164,7 @@ def test_an_edit_of_a_layer_after_a_capture_has_ended_the_pass() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     e = edit(net)
     e.set("2", 0.0)
-    why = r"layer '2' was not called.*\(capture\(\.\.\., stop=True\) has ended the pass\)"
+    why = r"layer '2' was not called.*\(capture\(\.\.\., stop=True\) ended the pass\)"
     with pytest.raises(NotEditedError, match=why), capture(net, "1", stop=True), e:
         net(X)
     with capture(net, "1", stop=True) as seen, edit(net) as e:

@@ -265,7 +265,7 @@ def test_what_cannot_be_cut_says_so() -> None:
     refused(RuntimeError, "uses dropout.*model.eval", gpt2().train())
     eager = gpt2()
     eager.set_attn_implementation("eager")
-    refused(NotEditedError, 'no F.scaled_dot_product_attention that was seen.*"sdpa"', eager)
+    refused(NotEditedError, 'saw no call of F.scaled_dot_product_attention.*"sdpa"', eager)
     net = attention()
     refused(NotEditedError, "need_weights=False", net, "", X, X, X)
     if_several = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True)

@@ -107,7 +107,7 @@ def test_what_is_packed_tells_the_samples_too(what: str) -> None:
     net = Packs()
     e = edit(net)
     CHANGES[what](e, "words")
-    message = rf"'mix' \(LSTM\) is given 5 tokens of 3 samples. So the model was called with tokens first, and {what}"
+    message = rf"'mix' \(LSTM\) gets 5 tokens of 3 samples. So the model was called with tokens first, but {what}"
     with torch.no_grad(), pytest.raises(ValueError, match=message), e:
         net(WORDS)
 

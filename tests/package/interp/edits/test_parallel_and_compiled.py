@@ -159,11 +159,11 @@ def test_a_pass_through_code_from_before_the_block_is_an_error_with_the_way_out(
 
     with torch.no_grad():
         compiled(x)
-        with pytest.raises(NotEditedError, match=r"was not called.* compiled code does not notice new hooks.*eager"):
+        with pytest.raises(NotEditedError, match=r"was not called.* Compiled code ignores new hooks.*eager"):
             run()
         torch._dynamo.reset()  # forgets that anything was compiled
         compiled(x)
-        with pytest.raises(NotEditedError, match=r"was not called.* compiled code does not notice new hooks.*eager"):
+        with pytest.raises(NotEditedError, match=r"was not called.* Compiled code ignores new hooks.*eager"):
             run()
         with edit(net) as e:
             e.scale(layer, 2.0)

@@ -207,7 +207,9 @@ def test_positions_under_gradient_checkpointing(reentrant: bool) -> None:
 )
 def test_layers_with_tokens_before_samples_are_refused(layer: nn.Module) -> None:
     # With as many samples as tokens, nothing in the pass could tell.
-    with pytest.raises(ValueError, match=r"'1' is, or is in, a .* with batch_first=False, tokens before .*such as at"):
+    with pytest.raises(
+        ValueError, match=r"'1' is, or is in, a .* with batch_first=False, with tokens before .*such as at"
+    ):
         edit(nn.Sequential(nn.Embedding(9, 4), layer)).set("1", 0, part=0, positions=2)
 
 
@@ -227,7 +229,9 @@ def test_layers_inside_xlnet_have_tokens_before_samples() -> None:
     net = XLNetLMHeadModel(config).eval()
     x = torch.randint(3, 50, (6, 6))
     for wrong in ({"positions": 2}, {"samples": 2}):
-        with pytest.raises(ValueError, match=r"layer 'transformer.layer.0' is, or is in, a XLNetModel, tokens before"):
+        with pytest.raises(
+            ValueError, match=r"layer 'transformer.layer.0' is, or is in, a XLNetModel, with tokens before"
+        ):
             edit(net).set("transformer.layer.0", 0, part=0, **wrong)
     with torch.no_grad(), edit(net) as e:
         e.set("transformer", 0, part=0, positions=2)  # its own output has samples first

@@ -125,7 +125,7 @@ def test_inputs_by_position_and_by_keyword() -> None:
     with edit(net) as e:
         e.set("leaf", 0, at[:, 1:], to="input", part=0)
         assert torch.equal(net(X)[:, 1:], X[:, 1:] * 3)
-    with pytest.raises(ValueError, match=r"it was given several tensors. Choose one: part=0 .*part='hidden'"):
+    with pytest.raises(ValueError, match=r"it got several tensors. Choose one: part=0 .*part='hidden'"):
         through(net, set=(0,), to="input")
 
 
@@ -146,7 +146,7 @@ def test_two_names_of_one_module_are_edited_under_both_and_it_is_said() -> None:
     net = nn.Sequential(shared, nn.ReLU(), shared)
     e = edit(net)
     e.add("0", 1)
-    with pytest.warns(UserWarning, match="layer '0' is also '2': calls under each name count"), e:
+    with pytest.warns(UserWarning, match="layer '0' is also called '2', and calls under all names count"), e:
         y = net(X)
     assert torch.equal(y, (X + 1).relu() + 1)
     assert e.rows[0]["calls seen"] == 2
