@@ -1,1 +1,1 @@
-"""The tests; the notebooks are tests, too."""
+"""The tests; they run the notebooks as well."""

@@ -1,4 +1,4 @@
-"""Start JupyterLab for the course: only for this machine, with its own settings, even if HOME is read-only."""
+"""Start JupyterLab for the course, on this machine only and with its own settings; HOME may be read-only."""
 
 from __future__ import annotations
 

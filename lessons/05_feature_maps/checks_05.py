@@ -126,7 +126,9 @@ def _wrong_record(
     if not isinstance(kept, dict):
         return Wrong(f"your function returned {kept!r}; it should return the dictionary `kept`")
     if not model.relu.inplace:
-        return Wrong("you set `inplace` of the caller's model to False; do not change the model; copy instead")
+        return Wrong(
+            "you set `inplace` of the caller's model to False; copy the feature map instead of changing the model"
+        )
     if set(kept) != {"first", "relu", "second"}:
         return Wrong(f"`kept` holds {list(kept)}; it should hold what 'first', 'relu' and 'second' returned")
     first = 2 * x

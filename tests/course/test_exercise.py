@@ -170,7 +170,7 @@ def test_a_wrong_number_of_answers_is_told():
     feedback = exercise().check(1, 2)
     assert (feedback.outcome, feedback.message) == (
         "wrong",
-        "this check is called as `q9.check(double)`; it got 2 answers",
+        "call this check as `q9.check(double)`; it got 2 answers",
     )
     both = "q9.check(1, 2)"
     pair = exercise(lambda first, second: None, solution=both)

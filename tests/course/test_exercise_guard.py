@@ -34,7 +34,7 @@ SPOILS = {
     "x[0].mul_(2)": "`f` changed the numbers in `x[0]`, which belongs to the caller; work on a copy",
     "x[0].mul_(1)": "`f` changed the numbers in `x[0]`",
     "x[0].data[0] = torch.nan": "`f` changed the numbers in `x[0]`",
-    "x[0].requires_grad_()": "`f` set `requires_grad` of `x[0]`, which belongs to the caller, to True; make a tensor",
+    "x[0].requires_grad_()": "`f` set `requires_grad` of `x[0]`, which belongs to the caller, to True; use your",
     "x[1]['y'].sum().backward()": "`f` changed `.grad` of `x[1]['y']`, which belongs to the caller",
     "model[0].weight.data += 1": "`f` changed the numbers in `0.weight` of `model`",
     "model[0].weight.requires_grad_(False)": "`f` set `requires_grad` of `0.weight` of `model`, to False",
@@ -51,7 +51,7 @@ SPOILS = {
     "model.eval()": "`f` set `training` of `model` to False",
     "model[2].inplace = False": "`f` set `inplace` of `2` of `model` to False; do not change the caller's module",
     "model.calls = 0": "`f` set `calls` of `model` to 0",
-    "model[0].forward = model[1].forward": "`f` put another `forward` into `0` of `model`",
+    "model[0].forward = model[1].forward": "`f` replaced `forward` of `0` of `model`",
     "nn.modules.module.register_module_forward_hook(print)": "`f` registered a global hook on all modules",
     "nn.modules.module.register_module_forward_hook(print).remove()": "`f` registered a global hook on all modules",
     "torch.rand(1)": "`f` changed the state of the random numbers",
@@ -108,7 +108,7 @@ def test_a_check_that_stumbles_over_a_change_names_the_change():
         model(torch.ones(1, 1))
 
     code = "def f(model):\n    model.forward = None\nq9.check(f)"
-    assert ask(code, stumbles).message.startswith("`f` put another `forward` into `model`")
+    assert ask(code, stumbles).message.startswith("`f` replaced `forward` of `model`")
     hook = "def f(model):\n    model.register_forward_hook(lambda module, args: None)\nq9.check(f)"
     assert ask(hook, stumbles).message.startswith("`f` left a hook on `model`")
 

@@ -98,7 +98,7 @@ def progress() -> Progress:
 
     Example:
         >>> print(progress())  # in a notebook of the course itself
-        This is not your own copy of the course, so nothing is kept here: `make lab` opens yours.
+        This is not your copy of the course, so no progress is saved here. `make lab` opens your copy.
 
     """
     return Progress(HERE)

@@ -44,7 +44,7 @@ BEFORE = {
     "an axis for nothing": ({"axis": 1, "positions": None}, ValueError, "axis= says where"),
     "nothing to compare": ({"check": 0}, ValueError, "check=0"),
     "no memory": ({"max_bytes": 0}, ValueError, "max_bytes=0"),
-    "heads that are none": ({"positions": None, "heads": [0]}, ValueError, "does not say how many heads"),
+    "heads that are none": ({"positions": None, "heads": [0]}, ValueError, "no attribute with its number of heads"),
     "only a list of modules": ({"layers": nn.ModuleList}, LayerNotFoundError, "never called"),
 }
 
