@@ -150,7 +150,7 @@ def test_two_names_of_one_module_are_edited_under_both_and_it_is_said() -> None:
         y = net(X)
     assert torch.equal(y, (X + 1).relu() + 1)
     assert e.rows[0]["calls seen"] == 2
-    assert "is also '2'" in repr(e)
+    assert "is also called '2'" in repr(e)
     with e:
         net[:1](X)  # called once, it was called under one name
     assert not e.notes
