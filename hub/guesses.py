@@ -47,7 +47,7 @@ def add_to(c: Any, spawner: Any, *, teacher: str, socket: Path, command: list[st
     """Switch the service on in a hub's configuration: `spawner` is a part of `c`, `command` runs `serve`."""
     service = {"name": NAME, "command": command, "cwd": str(ROOT), "oauth_redirect_uri": f"{PREFIX}oauth_callback"}
     c.JupyterHub.services.append(service | {"oauth_no_confirm": True, "oauth_client_allowed_scopes": [SEES]})
-    c.JupyterHub.custom_scopes = {SEES: {"description": "See how many guessed what."}}
+    c.JupyterHub.custom_scopes = {SEES: {"description": "See how many learners made each guess."}}
     c.JupyterHub.load_roles += [
         {"name": "user", "scopes": ["self", ACCESS]},
         {"name": "sees-guesses", "scopes": [ACCESS, SEES], "users": [teacher]},
@@ -86,7 +86,9 @@ def questions_of(notebooks: Path) -> dict[str, dict[str, Question]]:
             elif re.search(r"^guess = Guess\(", source, re.MULTILINE):
                 found.setdefault(file.stem, {})[cell["id"]] = Question(cell["id"], heading, text)
     if not found:
-        raise FileNotFoundError(f"no question in {notebooks}: `make build` makes the notebooks that have them")
+        raise FileNotFoundError(
+            f"there are no questions in {notebooks}. `make build` creates the notebooks that have them"
+        )
     return found
 
 
@@ -191,7 +193,7 @@ class Page(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc]  # it h
         """Begin a new lesson."""
         self.teacher()
         self.lesson.begin()
-        log.info("a new lesson: all guesses are forgotten")
+        log.info("a new lesson: all guesses were deleted")
         self.redirect(self.request.uri)
 
     def write_error(self, status_code: int, **said: Any) -> None:
@@ -213,15 +215,15 @@ class Take(Page):
         if scheme.lower() in ("token", "bearer") and re.fullmatch(r"[\w.-]{1,200}", token):
             user = await self.hub_auth.user_for_token(token, sync=False)
         if not user or not self.hub_auth.check_scopes({ACCESS, "access:services"}, user):
-            log.warning("refused: a guess from %s with a token that the hub does not know", self.request.remote_ip)
-            raise web.HTTPError(403, reason="The hub does not know this token")
+            log.warning("refused: a guess from %s with an unknown token", self.request.remote_ip)
+            raise web.HTTPError(403, reason="Unknown token")
         try:
             said = json.loads(self.request.body)
             chapter, cell, guess = (said[name] for name in ("chapter", "cell", "guess"))
             if not all(isinstance(word, str) for word in (chapter, cell, guess)):
                 raise TypeError("all three are text")
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise web.HTTPError(400, reason="A guess is JSON with chapter, cell and guess, all three text") from None
+            raise web.HTTPError(400, reason="A guess must be JSON with the strings chapter, cell and guess") from None
         try:
             self.lesson.take(chapter, cell, user["name"], guess)
         except LookupError:
@@ -249,5 +251,5 @@ async def serve(socket: Path, hub: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("This is a service of the hub, which starts it: GUESSES=on python -m hub")
+        sys.exit("The hub starts this service: GUESSES=on python -m hub")
     asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))

@@ -52,7 +52,7 @@ class Share:
         self.instead = ""
         try:
             if not self._settings():
-                raise OSError(f"{self._root} has not the controllers memory, pids and cpu")
+                raise OSError(f"{self._root} does not have the controllers memory, pids and cpu")
             for folder, values in self._settings():
                 self._hand_down(folder)
                 folder.mkdir(parents=True, exist_ok=True)

@@ -159,7 +159,7 @@ class People:
                 f"{name!r} is not a valid name. Use up to 31 of a to z, digits, - and _, and begin with a letter."
             )
         if name in self.names():
-            raise HubError(f"{name} is already a learner. `python -m hub passphrase {name}` makes a new passphrase.")
+            raise HubError(f"{name} is already a learner. `python -m hub passphrase {name}` creates a new passphrase.")
         with suppress(KeyError):
             pwd.getpwnam(name)
             raise HubError(f"{name} is already a user of this machine. Choose another name, for example {name}2.")

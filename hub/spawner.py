@@ -56,7 +56,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
     cpus = Float(1.0, help="processors for each learner").tag(config=True)
     processes = Integer(512, help="processes and threads for each learner").tag(config=True)
     at_once = Integer(3, help="how many servers start at the same time; the others wait").tag(config=True)
-    idle = Integer(120 * 60, help="seconds without a sign of life until kernels and server end").tag(config=True)
+    idle = Integer(120 * 60, help="seconds of inactivity before kernels and servers are stopped").tag(config=True)
     told_why_no_cgroup: ClassVar[bool] = False
     _turns: ClassVar[asyncio.Semaphore | None] = None
 
@@ -146,7 +146,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
                 await self.stop(now=True)
             # Said now: the hub itself would wait for minutes for a server that has ended.
             raise NotStartedError(
-                f"The server of {user.pw_name} did not start, in {_TRIES} attempts. Why stands in {user.pw_dir}/{LOG}: "
+                f"The server of {user.pw_name} did not start, in {_TRIES} attempts. See {user.pw_dir}/{LOG}: "
                 f"{last_line(Path(user.pw_dir) / LOG, user.pw_uid)}"
             )
 
@@ -175,7 +175,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
     async def _end_what_is_left(self) -> None:
         user = pwd.getpwnam(self.user.name)
         if left := await asyncio.to_thread(end_all, user.pw_uid):
-            self.log.error("Processes of %s go on, whatever was tried: %s", user.pw_name, left)
+            self.log.error("Processes of %s could not be ended: %s", user.pw_name, left)
         self._door.unlink(missing_ok=True)
         # The cgroup stays, and with it counts what memory the learner still holds, as in files that others have open.
 
@@ -192,7 +192,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         except TimeoutError:
             begun.kill()
             await begun.wait()
-            said = b"it took too long; something else than a notebook may lie in its place"
+            said = b"it took too long; perhaps a file there is not a notebook"
         tell = self.log.warning if begun.returncode else self.log.info
         for line in said.decode(errors="replace").splitlines()[:30]:
             tell("The course of %s: %s", user.pw_name, line[:300])
@@ -205,8 +205,8 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
                 return keep(place, self._door, user)
             if time.monotonic() > end:  # another attempt would only keep the others waiting
                 raise NotStartedError(
-                    f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine has too "
-                    "much to do."
+                    f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine is "
+                    "overloaded."
                 )
             await asyncio.sleep(0.1)
         return False
@@ -217,8 +217,8 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         if share.instead and not type(self).told_why_no_cgroup:
             type(self).told_why_no_cgroup = True
             self.log.warning(
-                "No cgroups (%s): each process of a learner may have %d MiB, where all of them together should, and "
-                "their share of the processors is only made less urgent.",
+                "No cgroups (%s): the limit of %d MiB applies to each process of a learner, not to all of them "
+                "together, and processor time is limited only by a lower priority.",
                 share.instead,
                 share.limits.memory >> 20,
             )

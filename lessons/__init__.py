@@ -1,1 +1,1 @@
-"""What is taught: chapters as text, the exercises' checks, and the builder that makes notebooks of them."""
+"""The lessons: chapters as text, the checks of the exercises, and the builder that turns them into notebooks."""

@@ -1,1 +1,1 @@
-"""All that must stay true; the notebooks are tests, too."""
+"""The tests; they run the notebooks as well."""

@@ -1,1 +1,1 @@
-"""Tools for contributors: the architecture page, and the check after each edit."""
+"""Tools for contributors: the architecture page, and the quick check after each edit."""

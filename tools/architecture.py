@@ -33,7 +33,7 @@ PLACES = {
 """The top-level packages and their folders."""
 SHOWN = ("hookscope", "hookscope_course", "lessons", "tests")
 """The packages whose parts are listed, too."""
-NOTEBOOKS = "Built and executed, outputs and solutions in: what learners read."
+NOTEBOOKS = "Built and executed, with outputs and solutions."
 
 
 def graph(*packages: str, places: tuple[Path, ...] = (), external: bool = False) -> grimp.ImportGraph:

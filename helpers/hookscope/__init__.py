@@ -1,4 +1,4 @@
-"""See, learn and debug PyTorch hooks: what fired, in which order, and what flowed through.
+"""See, learn and debug PyTorch hooks: which ones fired, in which order, and with which values.
 
     import hookscope
 

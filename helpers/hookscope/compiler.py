@@ -1,4 +1,4 @@
-"""Keep torch.compile off our hooks, and off a pass that we run ourselves; without importing the compiler."""
+"""Exclude our hooks and our own passes from torch.compile, without importing the compiler."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def note_traced_hooks(error: BaseException | None) -> None:
     """Add a note to an error of the compiler, which may have traced our hooks because it was loaded after them."""
     if error is not None and type(error).__module__ == "torch._dynamo.exc":
         error.add_note(
-            "hookscope: if a hook of hookscope is in the traceback, the compiler was first loaded inside the block and "
-            "traced our hooks; write `import torch._dynamo` before the block"
+            "hookscope: if the traceback shows a hook of hookscope, the compiler was loaded inside the block and "
+            "traced this hook. Write `import torch._dynamo` before the block"
         )
 
 

@@ -1,4 +1,4 @@
-"""Explain how to install a package that a function needs and `import hookscope` does not."""
+"""Explain how to install an optional package that a function needs."""
 
 from __future__ import annotations
 

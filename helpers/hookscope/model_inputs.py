@@ -1,4 +1,4 @@
-"""Check the keyword arguments of a model, and tell them from the options of the function that runs it."""
+"""Check the keyword arguments of a model, and separate them from the options of the function that runs it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def check_kwargs(
 
     Args:
         function: the public function or widget that runs the model; its keyword-only parameters are its options.
-        kwargs: what was given as `kwargs=`.
-        unknown: keywords that are no options.
+        kwargs: the value of `kwargs=`.
+        unknown: keywords that are not options.
         more: options that are not in the signature.
 
     Raises:
-        TypeError: there is an unknown keyword; or `kwargs` is not a mapping with strings as keys.
+        TypeError: there is an unknown keyword, or `kwargs` is not a mapping with strings as keys.
 
     """
     name = function.__name__
@@ -29,16 +29,18 @@ def check_kwargs(
         parameters = inspect.signature(function).parameters.values()
         options = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
         raise TypeError(
-            f"{name} has no option {option!r}; there are {', '.join((*options, *more))}. If {option!r} is an argument "
-            f"of the model, write kwargs={{{option!r}: ...}}"
+            f"{name} has no option {option!r}. Its options are {', '.join((*options, *more))}. If {option!r} is an "
+            f"argument of the model, pass kwargs={{{option!r}: ...}}"
         )
     if kwargs is None:
         return {}
     if not isinstance(kwargs, Mapping):
         raise TypeError(
-            f"kwargs is of type {type(kwargs).__name__}: give a mapping with the keyword arguments of the model, as "
+            f"kwargs is of type {type(kwargs).__name__}. Pass a dict of the model's keyword arguments, such as "
             "kwargs={'name': ...}"
         )
     if wrong := [key for key in kwargs if not isinstance(key, str)]:
-        raise TypeError(f"kwargs has the key {wrong[0]!r}: give names of arguments of the model, as strings")
+        raise TypeError(
+            f"kwargs has the key {wrong[0]!r}. Its keys must be strings, the names of the model's arguments"
+        )
     return dict(kwargs)

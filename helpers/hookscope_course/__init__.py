@@ -1,4 +1,4 @@
-"""What the cells of the lessons import beside `hookscope`: exercises, guesses, the blank, a look at the set-up.
+"""What the lessons import besides `hookscope`: exercises, guesses, the blank, a check of the setup.
 
     from hookscope_course import Guess, ____, exercises
 

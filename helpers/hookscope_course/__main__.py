@@ -48,7 +48,7 @@ def _progress(options: Options, more: list[str]) -> None:
 
 def _there(copy: Path) -> Path:
     if not (copy / KEEP).is_dir():
-        raise CopyError(f"{copy} is no copy of the course; `{typed('lab')}` makes one")
+        raise CopyError(f"{copy} is not a copy of the course. `{typed('lab')}` creates one")
     return copy
 
 
@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        print("\nStopped. Your work is as it was; run this again.", file=sys.stderr)
+        print("\nStopped. Your work was not changed. Run this again.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `hookscope progress | head -1` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Networks that something has happened to, for chapters in which you find out what."""
+"""Damaged networks, for chapters in which you find out what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What chapter 14 does with the sentence encoder: with or without its weights, and all its heads in one picture."""
+"""Code of chapter 14 for the sentence encoder: with or without its weights, and all its heads in one picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End a chapter: no hook is left, and how the guesses and exercises went."""
+"""End a chapter: check that no hook is left, and show how the guesses and exercises went."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def chapter_end(chapter: int, *models: Any) -> Card:
     names = ", ".join(dict.fromkeys(type(model).__name__ for model in models))
     said = [f"on {names}."]
     if left:
-        said.append(f"`hookscope.census(…).remove_all()` takes {'it' if left == 1 else 'them'} off.")
+        said.append(f"`hookscope.census(…).remove_all()` removes {'it' if left == 1 else 'them'}.")
     questions = len(questions_of(chapter))
     if any(about.startswith(f"{chapter:02}.") for about in score.read()):
         said.append(f"Your guesses: {score.line_of(chapter, questions)}.")
     if done := [name for name in read(HERE) if name.startswith(f"{chapter:02}.")]:
-        said.append(f"{len(done)} of {len(read_exercises(folder / 'exercises.md'))} exercises done.")
+        said.append(f"{len(done)} of {len(read_exercises(folder / 'exercises.md'))} exercises solved.")
     heading = f"{left} hook{' is' if left == 1 else 's are'} left"
     return Card(heading, " ".join(said), "wrong" if left else "right")

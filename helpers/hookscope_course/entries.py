@@ -1,4 +1,4 @@
-"""The dictionary in which a module stores its forward hooks, drawn as it was at several moments."""
+"""Draw the dictionary in which a module stores its forward hooks, at several moments."""
 
 from __future__ import annotations
 

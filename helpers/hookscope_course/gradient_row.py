@@ -1,4 +1,4 @@
-"""Pictures of gradients on their way: through the tensors of a computation, and through the hooks of one tensor."""
+"""Draw how gradients flow through the tensors of a computation, and through the hooks of one tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a kernel is started when what it prints is kept, or held against what was kept."""
+"""Start a kernel whose output is saved, or compared with saved output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Become a JupyterLab for the course: on this machine alone, with its settings, also where HOME is read-only."""
+"""Start JupyterLab for the course, on this machine only and with its own settings; HOME may be read-only."""
 
 from __future__ import annotations
 

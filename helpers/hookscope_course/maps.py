@@ -1,4 +1,4 @@
-"""One picture of where every kind of hook sits, drawn from a recording: you are here."""
+"""Draw the places of all kinds of hooks, from a recording, and mark the current one."""
 
 from __future__ import annotations
 

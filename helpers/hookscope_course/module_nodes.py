@@ -1,4 +1,4 @@
-"""Pictures of full backward hooks: the two nodes at the ends of a module, and where hooks of nested modules fire."""
+"""Draw full backward hooks: the two nodes at the ends of a module, and where hooks of nested modules fire."""
 
 from __future__ import annotations
 

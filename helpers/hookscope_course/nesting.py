@@ -1,4 +1,4 @@
-"""Modules inside modules as boxes in boxes, with the order in which the hooks at their doors fired."""
+"""Draw nested modules as nested boxes, with the order in which their hooks fired."""
 
 from __future__ import annotations
 

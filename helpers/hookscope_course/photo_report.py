@@ -1,4 +1,4 @@
-"""A report on one photograph: every claim in it is run against the network, judged in words, and drawn on one page."""
+"""A report on one photograph: test each of its claims on the network, and draw the results on one page."""
 
 from __future__ import annotations
 

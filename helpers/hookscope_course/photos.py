@@ -1,4 +1,4 @@
-"""What the chapters do with the photographs: the network with or without its weights, and more cats."""
+"""Code of the chapters for the photographs: the network with or without its weights, and more cats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the course is: in a checkout of the repository, or inside the installed package; and what one types there."""
+"""Find the course, in a checkout or in the installed package, and the commands to type there."""
 
 from __future__ import annotations
 

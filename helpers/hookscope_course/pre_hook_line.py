@@ -1,4 +1,4 @@
-"""A picture of pre-hooks in a line: what each of them gets, and what becomes of the call."""
+"""Draw a sequence of pre-hooks: what each of them gets, and how the call ends."""
 
 from __future__ import annotations
 

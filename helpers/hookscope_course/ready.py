@@ -1,4 +1,4 @@
-"""Whether this machine has what the course needs, and what to do when it has not."""
+"""Check whether this machine has what the course needs, and say what to do if not."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def setup() -> Card:
             missing.append(package)
     versions = " · ".join(f"{package} {release}" for package, release in found.items())
     if missing:
-        return Card(f"Missing: {', '.join(missing)}.", f"{again()}; then restart the kernel.\n{versions}", "wrong")
+        return Card(f"Missing: {', '.join(missing)}.", f"{again()}, then restart the kernel.\n{versions}", "wrong")
     releases = found["torch"], COURSE_FROM, COURSE_TORCH
     installed, needed, taught = ([int(part) for part in text.split(".")[:2]] for text in releases)
     if installed < needed:
-        way = f"{again()}; then choose its kernel, or restart yours."
-        why = f"The course needs torch {COURSE_FROM} or newer; it was written on {COURSE_TORCH}."
+        way = f"{again()}, then choose its kernel, or restart yours."
+        why = f"The course needs torch {COURSE_FROM} or newer. It was written with {COURSE_TORCH}."
         return Card(f"torch {found['torch']} is too old.", f"{why}\n{way}\n{versions}", "wrong")
     if installed < taught:
-        note = f"The course was run on torch {COURSE_TORCH}; a line below a cell says if yours shows something else."
+        note = f"The course was written with torch {COURSE_TORCH}. A note below a cell tells you if yours differs."
         return Card("Setup complete:", f"{versions}\n{note}", "right")
     if installed > taught:
-        note = f"The course was run on torch {COURSE_TORCH}; on yours some results may differ."
+        note = f"The course was written with torch {COURSE_TORCH}. With yours, some results might differ."
         return Card("Setup complete:", f"{versions}\n{note}")
     return Card("Setup complete:", versions, "right")
 
@@ -135,8 +135,8 @@ def _a_hook() -> str:
     handle.remove()
     layer(torch.ones(1, 2))
     if fired != [(1, 3)]:
-        raise RuntimeError(f"it fired {len(fired)} times in the one call that it was on")
-    return "a forward hook fired once, and came off"
+        raise RuntimeError(f"it fired {len(fired)} times in a single call")
+    return "a forward hook fired once, and was removed"
 
 
 def _the_data() -> str:
@@ -146,7 +146,7 @@ def _the_data() -> str:
     net = samples.digit_cnn()
     with hookscope.capture(net) as seen:
         guess = int(net(samples.digit(5)).argmax())
-    return f"the digit network takes a handwritten 5 for a {guess}; {len(seen)} layers captured"
+    return f"the digit network reads a handwritten 5 as a {guess}; {len(seen)} layers captured"
 
 
 def _a_picture() -> str:
@@ -162,7 +162,7 @@ def _a_widget() -> str:
     from hookscope.widgets import LayerPicker
 
     LayerPicker(samples.digit_cnn(), samples.digit(5)).close()
-    return "a LayerPicker was made"
+    return "a LayerPicker was created"
 
 
 _TRIALS: dict[str, Callable[[], str]] = {

@@ -1,4 +1,4 @@
-"""Say in a kernel of the course what to do when a name is not there: mostly Python was restarted."""
+"""Explain a NameError in a notebook of the course: usually, Python was restarted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["explain_missing_names", "write_startup"]
 
-RUN_ABOVE = "If Python was restarted, it has forgotten everything: Run → Run All Above Selected Cell."
+RUN_ABOVE = "If Python was restarted, it has forgotten all variables: choose Run → Run All Above Selected Cell."
 _START = "from hookscope_course.restarts import explain_missing_names\n\nexplain_missing_names()\n"
 
 
@@ -42,8 +42,8 @@ def hint(name: str, is_guess: bool = False) -> str:
     if name.capitalize() in ("True", "False", "None"):
         return f"Python writes {name.capitalize()}, with a capital letter."
     if is_guess:
-        return f"Put letters and words in quotes: {name!r}. If `{name}` is a variable, it is not there. {RUN_ABOVE}"
-    return f"`{name}` is not there. {RUN_ABOVE} If you meant text, put it in quotes: {name!r}."
+        return f"Put letters and words in quotes: {name!r}. If `{name}` is a variable, it is not defined. {RUN_ABOVE}"
+    return f"`{name}` is not defined. {RUN_ABOVE} If you meant text, put it in quotes: {name!r}."
 
 
 def _is_in_guess(trace: TracebackType | None) -> bool:

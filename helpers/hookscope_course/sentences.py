@@ -1,4 +1,4 @@
-"""A sweep over the sentence encoder, or its recording where the weights are missing."""
+"""A sweep over the sentence encoder, or a recording of it if the weights are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many texts for the story model, and a table of what it does without some of its heads."""
+"""Texts for the story model, and a table of its results without some of its heads."""
 
 from __future__ import annotations
 

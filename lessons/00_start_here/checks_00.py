@@ -60,7 +60,7 @@ def _wrong_outputs(
         if not isinstance(answer, torch.Tensor):
             return Wrong(f"your function returned a {answer.__class__.__name__}; it should return the tensor itself")
         if answer.shape == inputs.shape and torch.equal(answer, inputs):
-            return Wrong(f"for {name} you returned what went in; the output is the hook's third argument")
+            return Wrong(f"for {name} you returned the input; the output is the hook's third argument")
         if answer.shape != expected.shape or not torch.equal(answer, expected):
             if answer.shape == expected.shape:
                 return Wrong(f"for {name} you returned a tensor of the right shape, but with different values")
@@ -71,7 +71,7 @@ def _wrong_outputs(
         if len(left) > 1:
             return Wrong(f"the output is right, but your hook is still on {name}; call `remove()` on its handle")
         if "forward" not in registered:
-            return Wrong("the output is right, but you found it without a forward hook; use one, on `layer`")
+            return Wrong("the output is right, but you did not use a forward hook; register one on `layer`")
         if not all(torch.equal(found, right_scores) for found in scores):
             return Wrong(
                 "the output is right, but with your hook on, the model's scores are different, because "
@@ -80,7 +80,9 @@ def _wrong_outputs(
         if len(scores) > 1:
             return Wrong(f"the output is right, but you called the model {len(scores)} times; once is enough")
         if len(calls) > 1:
-            return Wrong("the output is right, but you called `layer` yourself once more; return what the hook stored")
+            return Wrong(
+                "the output is right, but you called `layer` yourself a second time; return what the hook stored"
+            )
     return None
 
 
@@ -113,7 +115,7 @@ def check_q2(prepare: Callable[[torch.Tensor], object]) -> Wrong | None:
         if read == [*digits]:
             continue
         if torch.equal(sent, images):
-            return Wrong("you return the images as they are, and her reader takes all ten for a 0")
+            return Wrong("you return the images as they are, and her reader reads all ten as a 0")
         low, high = sent.min().item() + 0.0, sent.max().item() + 0.0  # no -0
         return Wrong(f"her reader reads {', '.join(map(str, read))}; your values go from {low:g} to {high:g}")
     return None

@@ -66,19 +66,21 @@ def check_q1(count: object) -> Wrong | None:
         return None
     reasons = {
         5: "you counted `double.forward(x)`, which runs no hook",
-        4: "you overlooked that `handle.remove()` took one of the two hooks off before the last call",
-        2: "`handle.remove()` takes off the hook of that handle only; the other one stays",
+        4: "you overlooked that `handle.remove()` removed one of the two hooks before the last call",
+        2: "`handle.remove()` removes only the hook of that handle; the other one stays",
         1: "registering the same function twice stores it twice",
     }
-    return Wrong(reasons.get(count, f"it does not fire {count} times; count line by line which hooks are on"))
+    return Wrong(
+        reasons.get(count, f"it does not fire {count} times; go through the lines, and note which hooks are registered")
+    )
 
 
 def check_q2(call_with: Callable[..., object]) -> Wrong | None:
     for x in (torch.tensor([3.0]), torch.rand(2, 3, dtype=torch.float64, requires_grad=True) + 1):
         if wrong := _wrong_call(call_with, x):
             return wrong
-    stopped = "after you pressed stop during a call, your hook is still on; `with` and `finally` take it off then, too"
-    raised = "after a call that raised an exception, your hook is still on: `remove()` was never reached"
+    stopped = "after you pressed stop during a call, your hook is still registered; use `with` or `finally`"
+    raised = "after a call that raised an exception, your hook is still registered: `remove()` was never reached"
     for error, left in ((ValueError("this module raises"), raised), (KeyboardInterrupt(), stopped)):
         if wrong := _wrong_error(call_with, error, left):
             return wrong
@@ -95,12 +97,16 @@ def _wrong_error(call_with: Callable[..., object], error: BaseException, left: s
         call_with(module, ours, torch.tensor([3.0]))
     except BaseException as caught:
         if caught is not error:
-            return Wrong(f"the module raised {error!r}, and your function raised {caught!r}; let it through as it is")
+            return Wrong(
+                f"the module raised {error!r}, and your function raised {caught!r}; let the original exception through"
+            )
     else:
         return Wrong("the module raised an exception, and your function did not; let the exception through")
     if len(census(module, include_global=False)):
         return Wrong(left)
-    return Wrong("the module raised, and your hook ran all the same; leave `always_call` out") if fired else None
+    return (
+        Wrong("the module raised an exception, and your hook ran anyway; do not use `always_call`") if fired else None
+    )
 
 
 def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | None:
@@ -121,14 +127,14 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
     with registrations() as registered:
         answer = call_with(double, ours, x)
     if "ours" not in log:
-        return Wrong("the hook never fired; call `module(x)`, not `module.forward(x)`, while it is on")
+        return Wrong("the hook never fired; while it is registered, call `module(x)`, not `module.forward(x)`")
     if "forward" not in registered:
         return Wrong("your function called the hook itself; register it on the module, and let torch call it")
     if log.count("ours") != 1:
         return Wrong(f"the hook fired {log.count('ours')} times; call the module once, with the hook registered once")
     args, output = got[0]
     if output is None or not torch.equal(args[0], x) or not torch.equal(output, 2 * x):
-        return Wrong("the hook got other arguments than a forward hook gets; register `hook` itself")
+        return Wrong("the hook did not get the arguments of a forward hook; register `hook` itself")
     expected = 2 * x + 1  # this hook returns something, and that takes the place of the output
     if isinstance(answer, torch.Tensor) and torch.equal(answer, 2 * x):
         return Wrong(
@@ -141,9 +147,9 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
         return Wrong("the numbers are right, but the output has lost its gradient")
     left = [entry.callable for entry in census(double, include_global=False)]
     if not any("theirs" in name for name in left):
-        return Wrong("you also removed a hook that was there before; remove your own handle only")
+        return Wrong("you also removed a hook that was there before; remove only your own")
     if len(left) > 1:
-        return Wrong("after a call that went well your hook is still on; call `remove()` on its handle")
+        return Wrong("after a successful call, your hook is still registered; call `remove()` on its handle")
     return None
 
 
@@ -162,7 +168,7 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
                 return Wrong(RETURNED)
         if value is None and log == ["before"] and not other:
             return Wrong(
-                "your hook is right for every module that returns a tensor; but a module can return None, and then "
+                "your hook works for every module that returns a tensor; but a module can return None, and then "
                 'it wrote "before" as a forward hook; what else is different when torch calls a forward hook?'
             )
         if log != ["after"] or other:

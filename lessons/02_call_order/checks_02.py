@@ -50,11 +50,11 @@ def check_q1(order: object) -> Wrong | None:
     if sorted(given) != sorted(recorded):
         return Wrong(f"use each of the letters {', '.join(sorted(recorded))} once; you gave {', '.join(given)}")
     if given.index("B") < given.index("E"):
-        return Wrong("B stands before E, but the container can only return after the layers inside it have")
+        return Wrong("B comes before E, but the container can only return after the layers inside it")
     if given.index("A") < given.index("D"):
-        return Wrong("A stands before D, but the gradient of the container's input is known last of all")
+        return Wrong("A comes before D, but the gradient of the container's input is known last")
     place = next(i for i, (ours, theirs) in enumerate(zip(given, recorded, strict=True), start=1) if ours != theirs)
-    return Wrong(f"recorded on your machine, {recorded[place - 1]} comes at place {place}, not {given[place - 1]}")
+    return Wrong(f"on your machine, number {place} is {recorded[place - 1]}, not {given[place - 1]}")
 
 
 @allows("hooks")
@@ -86,25 +86,27 @@ def _wrong_line(
     layer.register_forward_hook(named("later"))
     changed = layer(x)
     if "yours, as a pre-hook" in log:
-        return Wrong("`hook` is called as a pre-hook; a forward hook is asked for")
+        return Wrong("`hook` is called as a pre-hook; register it as a forward hook")
     if "yours" not in log:
-        return Wrong("your hook never fired; make it a forward hook of `layer`, and leave it on when you return")
+        return Wrong(
+            "your hook never fired; register it as a forward hook of `layer`, and do not remove it before you return"
+        )
     if log.index("yours") != 0:
         return Wrong(f"the hooks fired in this order: {', '.join(log)}. Yours must be the first")
     if log.count("yours") > 1:
         return Wrong("your hook fired twice; register it once")
     if sorted(log) != ["later", "theirs", "yours"]:
-        return Wrong("a hook that was there before is gone; leave the others alone")
+        return Wrong("a hook that was there before is gone; do not touch the other hooks")
     if not torch.equal(changed, plain + 1):
         return Wrong(
             "our hook returned `output + 1`, but the layer returned something else. Register `hook` itself, or return "
             "what it returns"
         )
     if not hasattr(handle, "remove"):
-        return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can come off again")
+        return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can be removed")
     handle.remove()
     if len(census(layer, include_global=False)) != 2:
-        return Wrong("`remove()` on the handle you returned did not take your hook off")
+        return Wrong("`remove()` on the handle you returned did not remove your hook")
     handle.remove()  # as everywhere in torch, a second time does nothing
     return None
 
@@ -135,7 +137,7 @@ def _wrong_gradient(
             answer = input_gradient(net, x)
     except RuntimeError as error:
         if asked and "leaf variables" in str(error):
-            return Wrong(f"if `x` requires grad already, your copy still hangs on it: {_LOOSE}")
+            return Wrong(f"if `x` already requires grad, your copy is still connected to it: {_LOOSE}")
         raise
     if x.requires_grad and not asked:
         return Wrong("the caller's x requires grad now; make your own copy with `x.detach().clone()` first")
@@ -143,12 +145,12 @@ def _wrong_gradient(
         return Wrong("the caller's x required grad, and no longer does; make your own copy first")
     if asked and x.grad is not None and not (before is not None and torch.equal(x.grad, before)):
         x.grad = before
-        return Wrong(f"your copy still hangs on the caller's `x`: the backward pass went on to it. {_LOOSE}")
+        return Wrong(f"your copy is still connected to the caller's `x`, so the backward pass reached it. {_LOOSE}")
     if left_on(net):
-        return Wrong("your hook is still on the model; take it off")
+        return Wrong("your hook is still on the model; remove it")
     if isinstance(answer, tuple) and len(answer) == 1:
         if answer[0] is None:
-            return Wrong("your hook got grad_input = (None,): no input requires grad, so torch does not compute it")
+            return Wrong("your hook got grad_input = (None,): no input requires grad, so torch computes no gradient")
         return Wrong("you returned the tuple grad_input; the gradient of x is its only entry")
     if answer is None:
         return Wrong("your function returned None: grad_input was (None,), or the return is missing")
@@ -159,15 +161,15 @@ def _wrong_gradient(
             return Wrong(f"`y = 5 · 2 · x`, so the gradient of `x` is 10; your function returned {answer.tolist()}")
         return Wrong(f"on a second model the gradient of `x` is {expected.tolist()}; you returned {answer.tolist()}")
     if not {*registered} - {"forward", "forward pre"}:
-        return Wrong("right, but no hook that sees a gradient was registered; fix the function, and keep its hook")
+        return Wrong("right, but you registered no hook that gets a gradient; fix the function, and keep its hook")
     with _only_hooks_tell(net):
         seen = input_gradient(net, x)
     if not (isinstance(seen, torch.Tensor) and torch.allclose(seen, expected)):
-        return Wrong("right numbers, but your hook did not give them to you; return what the hook was given")
+        return Wrong("the numbers are right, but they do not come from your hook; return what the hook got")
     return None
 
 
-_LOOSE = "`x.detach().clone()` hangs on nothing"
+_LOOSE = "`x.detach().clone()` is not connected to anything"
 
 
 @contextmanager

@@ -42,15 +42,14 @@ def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
         answer, expected = double(x), torch.tensor([2.0, float(limit)])
         if not torch.equal(kept[0], 2 * x):
             return Wrong(
-                "you changed the output in place: a hook before yours had kept [2, 6] "
-                f"and now holds {_numbers(kept[0])}"
+                f"you changed the output in place: an earlier hook had kept [2, 6] and now holds {_numbers(kept[0])}"
             )
         if answer is kept[0]:
             return Wrong("your hook did not return a new output, so it stayed [2, 6]")
         if not isinstance(answer, torch.Tensor):
             return Wrong(f"with your hook the call returns {answer!r}, not a tensor")
         if answer.shape != expected.shape or not torch.equal(answer, expected):
-            return Wrong(f"with `at_most({limit})` [2, 6] came out as {_numbers(answer)}, not as [2, {limit}]")
+            return Wrong(f"with `at_most({limit})` [2, 6] became {_numbers(answer)}, not [2, {limit}]")
     return _wrong_limit(at_most(-0.5), -0.5) or _wrong_limit(at_most(0.3), 0.3)
 
 
@@ -60,20 +59,20 @@ def _wrong_limit(hook: Any, limit: float) -> Wrong | None:
     double.register_forward_hook(hook)
     far = torch.tensor([float("inf"), 1e9, -1e9, -float("inf")])
     if not torch.equal(answer := double(far), (2 * far).clamp(max=limit)):
-        return Wrong(f"with `at_most({limit})`, {(2 * far).tolist()} came out as {answer.tolist()}")
+        return Wrong(f"with `at_most({limit})`, {(2 * far).tolist()} became {answer.tolist()}")
     for shape, dtype in (((3, 4), torch.float64), ((2, 1, 5), torch.float32)):
         x = torch.randn(shape, dtype=dtype, requires_grad=True)
         expected = (2 * x).clamp(max=limit)
         answer = double(x)
         if not isinstance(answer, torch.Tensor) or answer.shape != expected.shape or answer.dtype != dtype:
-            return Wrong(f"an output of shape {shape} and dtype {dtype} should keep both; it came out as {answer!r}")
+            return Wrong(f"an output of shape {shape} and dtype {dtype} should keep both; it became {answer!r}")
         if not torch.allclose(answer, expected):  # a subtraction may round
-            return Wrong(f"with `at_most({limit})`, {_numbers(2 * x)} came out as {_numbers(answer)}")
+            return Wrong(f"with `at_most({limit})`, {_numbers(2 * x)} became {_numbers(answer)}")
         if not answer.requires_grad:
             return Wrong("the numbers are right, but the output has lost its gradient; clamp it without `detach()`")
         (gradient,) = torch.autograd.grad(answer.sum(), x)
         if not torch.equal(gradient, 2.0 * (2 * x <= limit)):
-            return Wrong("the numbers are right, but the gradients that go back through your hook are not")
+            return Wrong("the values are right, but the gradients that flow back through your hook are not")
     return None
 
 
@@ -114,12 +113,12 @@ def _wrong_record(
     if not isinstance(kept, dict):
         return Wrong(f"your function returned {kept!r}; it should return the dictionary `kept`")
     if not kept:
-        return Wrong("`kept` is empty: no hook of yours was on while the model ran")
+        return Wrong("`kept` is empty: you had no hook on the model while it ran")
     if list(kept) == [last]:
         if not torch.equal(results[0], expected[last]):  # both bugs are there: tell none of them
-            return Wrong(f"`kept` has one name only, {last!r}, and with the hooks on, the model returns other numbers")
+            return Wrong(f"`kept` has only one name, {last!r}, and your hooks change what the model returns")
         return Wrong(
-            f"`kept` has one name only, {last!r}, the last one; each hook should use the name of its own layer"
+            f"`kept` has only one name, {last!r}, the last one; each hook should use the name of its own layer"
         )
     if set(kept) != set(expected):
         return Wrong(
@@ -131,23 +130,23 @@ def _wrong_record(
         if torch.equal(kept[name], value.relu()) and not torch.equal(kept[name], value):
             return Wrong(
                 f"the negative values of {name!r} are gone: you kept the layer's own tensor, and the next layer, "
-                "an in-place ReLU, has written 0 over them. Keep `output.detach().clone()`"
+                "an in-place ReLU, has overwritten them with 0. Keep `output.detach().clone()`"
             )
         if kept[name].shape != value.shape or not torch.equal(kept[name], value):
             return Wrong(f"under {name!r} you kept {_numbers(kept[name])}, but the layer returned {_numbers(value)}")
     if "forward" not in registered:
-        return Wrong("what you kept is right, but no forward hook was registered; mend the function, keep its hooks")
+        return Wrong("what you kept is right, but you registered no forward hook; fix the function, and keep its hooks")
     if len(results) > 1:
         return Wrong(f"what you kept is right, but you called the model {len(results)} times; once is enough")
     if not torch.equal(results[0], expected[last]):
-        return Wrong("what you kept is right, but with your hooks on, the model returns other numbers")
+        return Wrong("what you kept is right, but your hooks change what the model returns")
     if not results[-1].requires_grad:
         return Wrong(
             "what you kept is right, but the model's output has lost its gradient: your hook returned the detached "
-            "copy, and that took the place of the output"
+            "copy, and that replaced the output"
         )
     if any(tensor.requires_grad for tensor in kept.values()):
-        return Wrong("what you kept still holds the graph; keep `output.detach().clone()`")
+        return Wrong("what you kept still has its graph; keep `output.detach().clone()`")
     if len(census(model, include_global=False)) > 1 + len(expected):
         return Wrong("your hooks are still on the model; remove every handle")
     return None
@@ -182,10 +181,10 @@ def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None
         answer, raw = module(x), function(x)
         found, before = kept[0]
         if any(found.get(name) is not tensor for name, tensor in before.items()):
-            return Wrong("a hook before yours has kept the dict, and you put other tensors into it; make a new dict")
+            return Wrong("an earlier hook has kept the dict, and you put other tensors into it; create a new dict")
         if type(answer) is not type(raw):
             loop = isinstance(raw, torch.Tensor) and isinstance(answer, tuple | list)
-            why = "; a loop over a tensor walks along its first axis" if loop else ""
+            why = "; a loop over a tensor goes along its first axis" if loop else ""
             got = answer.__class__.__name__
             return Wrong(f"the module returned a {what}; with your hook the call returns a {got}{why}")
         if isinstance(raw, dict) and set(answer) != set(raw):
@@ -196,14 +195,14 @@ def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None
         pairs = [(answer, raw)] if isinstance(raw, torch.Tensor) else [(answer[name], raw[name]) for name in names]
         for ours, theirs in pairs:
             if not isinstance(ours, torch.Tensor):
-                return Wrong(f"in the {what} there is now a {ours.__class__.__name__} where a tensor was")
+                return Wrong(f"the {what} now has a {ours.__class__.__name__} in the place of a tensor")
             if ours.shape != theirs.shape:
-                return Wrong(f"a tensor of shape {tuple(theirs.shape)} came out with shape {tuple(ours.shape)}")
+                return Wrong(f"a tensor of shape {tuple(theirs.shape)} became one of shape {tuple(ours.shape)}")
             if torch.equal(ours, theirs):
                 where = "" if isinstance(raw, torch.Tensor) else f" in the {what}"
-                return Wrong(f"with your hook on, {_numbers(theirs)}{where} stayed as it was")
+                return Wrong(f"with your hook, {_numbers(theirs)}{where} did not change")
             if not torch.equal(ours, theirs / 2):
-                return Wrong(f"{_numbers(theirs)} came out as {_numbers(ours)}, not as {_numbers(theirs / 2)}")
+                return Wrong(f"{_numbers(theirs)} became {_numbers(ours)}, not {_numbers(theirs / 2)}")
             if ours.dtype != theirs.dtype or ours.requires_grad != theirs.requires_grad:
-                return Wrong("the numbers are right, but a tensor came out with another dtype or without its gradient")
+                return Wrong("the values are right, but a tensor has a different dtype or no gradient")
     return None

@@ -50,15 +50,15 @@ def check_q1(result: object) -> Wrong | None:
         return None
     reasons = {
         expected / 2: f"{expected / 2:g} is what `forward` gets, and `double` returns twice that",
-        76: "76 comes out if the hooks run in the order of registration, but two of them were prepended; write down "
-        "the order first, and put each prepended one in front of all that are there by then",
-        58: "58 comes out if `ten_times` is the first. Both are prepended, and the later one goes in front of the "
+        76: "you get 76 if the hooks run in the order of registration, but two of them were prepended; write down "
+        "the order first, and put each prepended hook in front of the earlier ones",
+        58: "you get 58 if `ten_times` is the first. Both are prepended, and the later one goes in front of the "
         "earlier; so begin with `minus_two`",
-        6: "6 comes out if the hooks leave the input as it is, but each of the three returns something else; send 3 "
+        6: "you get 6 if the hooks do not change the input, but each of the three returns a new one; send 3 "
         "through them one by one",
     }
     other = f"{result:g} is not what the last line returns; write down in which order the hooks run, and what each of "
-    return Wrong(reasons.get(float(result), f"{other}them hands to the next"))
+    return Wrong(reasons.get(float(result), f"{other}them passes to the next"))
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
@@ -79,9 +79,11 @@ def check_q2(standardize: Callable[[float, float], Any]) -> Wrong | None:
         keeper.register_forward_pre_hook(watched)
         keeper(x)
         if _numbers(x) != "[10, 6]":
-            return Wrong(f"the caller's tensor was [10, 6] and is now {_numbers(x)}; make a new one and leave x alone")
+            return Wrong(
+                f"the caller's tensor was [10, 6] and is now {_numbers(x)}; create a new tensor, and do not change x"
+            )
         if returned[0] is None:
-            return Wrong("your hook returned None, so the layer got [10, 6] as it was")
+            return Wrong("your hook returned None, so the layer got [10, 6] unchanged")
         if isinstance(returned[0], list):
             return Wrong("your hook returned a list, so the layer got one argument, and that was the list")
         got = keeper.got[0] if keeper.got else None
@@ -104,7 +106,7 @@ def check_q2(standardize: Callable[[float, float], Any]) -> Wrong | None:
         keeper(x, "second", third)
         last: Any = keeper.got[-1]
         if last is not third:
-            return Wrong("a third argument, a tensor, did not arrive as it was; hand on all further arguments")
+            return Wrong("a third argument, a tensor, did not arrive unchanged; pass on all other arguments")
     return _wrong_shapes(standardize)
 
 
@@ -118,7 +120,7 @@ def _wrong_shapes(standardize: Callable[[float, float], Any]) -> Wrong | None:
         if got.shape != x.shape or got.dtype != dtype or not torch.allclose(got, (x - 0.5) / 0.25):
             return Wrong(f"an input of shape {shape} and dtype {dtype} reached the layer as {got!r}")
         if not got.requires_grad:
-            return Wrong("the values are right, but no gradient gets through your hook to the input")
+            return Wrong("the values are right, but no gradient reaches the input through your hook")
     return None
 
 
@@ -138,9 +140,9 @@ def check_q3(guard: Callable[..., Any]) -> Wrong | None:
     keeper.register_forward_pre_hook(guard)
     keeper(asking, "second")
     if len(keeper.got) != 2 or keeper.got[1] != "second":
-        return Wrong("a second argument got lost in your guard; it should only look, and return None")
+        return Wrong("your guard lost a second argument; it should only check, and return None")
     if not keeper.got[0].requires_grad:
-        return Wrong("a good image that requires grad reached the model without; it should only look, and return None")
+        return Wrong("a good image that requires grad reached the model without it; it should only check")
     return None
 
 
@@ -153,9 +155,9 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
     except ValueError:
         return Wrong(f"your guard refused a good image, {_numbers(before)}; 0 and 1 are allowed, too")
     if not torch.equal(good, before) or not (keeper.got and isinstance(keeper.got[0], Tensor)):
-        return Wrong("your guard changed a good image; it should only look, and raise or return None")
+        return Wrong("your guard changed a good image; it should only check, and raise an error or return None")
     if keeper.got[0].dtype != before.dtype or not torch.equal(keeper.got[0], before):
-        return Wrong(f"a good image, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; only look")
+        return Wrong(f"a good image, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; only check")
     bad = {"-0.5": -0.5, "1.5": 1.5, "inf": float("inf"), "-inf": -float("inf"), "NaN": float("nan")}
     bad |= {"-0.000001": -1e-6, "1.000001": 1 + 1e-6}
     for name, value in bad.items():
@@ -167,10 +169,10 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
             except ValueError:
                 continue
             except AssertionError:
-                return Wrong("your guard refuses a bad image with an AssertionError; it should raise a ValueError")
+                return Wrong("your guard raises an AssertionError for a bad image; it should raise a ValueError")
             read = _read_with(value)
             if name == "NaN":  # it is for the learner to find out what is in there
-                return Wrong(f"a broken image came through your guard; with it the network reads an 8 as a {read}")
-            came = f"an image with one value {name} in it came through your guard"
-            return Wrong(came if read == 8 else f"{came}; with it the network reads an 8 as a {read}")
+                return Wrong(f"a broken image got past your guard; with it, the network reads an 8 as a {read}")
+            came = f"an image with one value {name} in it got past your guard"
+            return Wrong(came if read == 8 else f"{came}; with it, the network reads an 8 as a {read}")
     return None

@@ -49,15 +49,15 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
         if len(many) != 16:
             return Wrong(f"of 32 maps you drew {len(many)}, not 16")
         if many == list(range(16)):
-            return Wrong(f"with seed {seed} you drew channels 0 to 15 in their order, and chance had no part in it")
+            return Wrong(f"with seed {seed} you picked channels 0 to 15 in order; draw them at random")
         steps = {(after - before) % 32 for before, after in pairwise(many)}
         if len(steps) == 1:
-            return Wrong(f"with seed {seed} you drew {many}: those are counted off, and chance had no part in it")
+            return Wrong(f"with seed {seed} you picked {many}: these are evenly spaced; draw them at random")
         choices[seed] = many
     if choices[1] == choices[2]:
-        return Wrong("seed 1 and seed 2 give the same channels; use the seed that you are given")
+        return Wrong("seed 1 and seed 2 give the same channels; use the argument `seed`")
     if sorted(choices[1]) == sorted(choices[2]):
-        return Wrong(f"seed 1 and seed 2 draw the same channels, {sorted(choices[1])}, in another order only")
+        return Wrong(f"seed 1 and seed 2 draw the same channels, {sorted(choices[1])}, only in a different order")
     again = _numbers(draw(torch.zeros(32, 2, 2), 1), "draw(maps, 1)")
     if isinstance(again, Wrong) or again != choices[1]:
         return Wrong("two calls with seed 1 give different channels; the seed must decide")
@@ -71,14 +71,14 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
         drawn |= set(some)
     if len(drawn) < 20:  # by chance once in a billion
         never = sorted(set(range(20)) - drawn)
-        return Wrong(f"with a dozen seeds you never drew {never} of 20 maps; each should have its chance")
+        return Wrong(f"with a dozen seeds you never drew {never} of 20 maps; each map should have a chance")
     few = _numbers(draw(torch.zeros(3, 5, 4, dtype=torch.float64), 1), "draw(maps, 1)")
     if isinstance(few, Wrong) or sorted(few) != [0, 1, 2]:
         return Wrong(f"of 3 maps you drew {few}; there are 0, 1 and 2")
     if not torch.equal(state, torch.get_rng_state()):
         return Wrong(
-            "the channels are right, but you set torch's own random state, on which somebody's training depends; "
-            "take a `torch.Generator()`"
+            "the channels are right, but you set torch's own random state, on which someone's training may depend; "
+            "use a `torch.Generator()`"
         )
     return None
 
@@ -126,7 +126,9 @@ def _wrong_record(
     if not isinstance(kept, dict):
         return Wrong(f"your function returned {kept!r}; it should return the dictionary `kept`")
     if not model.relu.inplace:
-        return Wrong("you set `inplace` of the caller's model to False; leave the model as it is, and copy")
+        return Wrong(
+            "you set `inplace` of the caller's model to False; copy the feature map instead of changing the model"
+        )
     if set(kept) != {"first", "relu", "second"}:
         return Wrong(f"`kept` holds {list(kept)}; it should hold what 'first', 'relu' and 'second' returned")
     first = 2 * x
@@ -138,17 +140,19 @@ def _wrong_record(
         values = tensor.detach().flatten().tolist()
         if values == expected and tensor.shape != wanted.shape:
             shapes = f"{tuple(wanted.shape)}, and what you kept has shape {tuple(tensor.shape)}"
-            return Wrong(f"the numbers are right, but what {name!r} returned has shape {shapes}; keep it as it is")
+            return Wrong(
+                f"the values are right, but what {name!r} returned has shape {shapes}; do not change the shape"
+            )
         if values == expected and tensor.dtype != wanted.dtype:
-            return Wrong(f"{name!r} returned {wanted.dtype}, and what you kept is {tensor.dtype}; keep it as it is")
+            return Wrong(f"{name!r} returned {wanted.dtype}, and what you kept is {tensor.dtype}; do not convert it")
         if values != expected:
             return Wrong(f"{name!r} returned {_whole(expected)}, but your record says {_whole(values)}")
     if not all(torch.equal(result, 10 * x.relu() + 1) for result in results):
-        return Wrong("the record is right, but with your hooks on, the model returns other numbers")
+        return Wrong("the record is right, but your hooks change what the model returns")
     if any(lost):
         return Wrong("the record is right, but the model's output has lost its gradient: a hook of yours returns")
     if any(tensor.requires_grad for tensor in kept.values()):
-        return Wrong("the numbers are right, but what you kept still holds the graph; `detach()` lets go of it")
+        return Wrong("the values are right, but what you kept still has its graph; `detach()` removes it")
     if left_on(model) > 1:
         return Wrong("your hooks are still on the model; remove every handle")
     return None
@@ -199,7 +203,7 @@ def check_q3(silent_channels: Callable[[nn.Module, nn.Module, object], object]) 
     if channels != [1]:
         return Wrong(f"on a second model, whose layer has 3 channels, only channel 1 is silent; you found {channels}")
     if "forward" not in registered:
-        return Wrong("the channels are right, but no forward hook was registered; count in one")
+        return Wrong("the channels are right, but you registered no forward hook; count in one")
     breaking = nn.Sequential(Breaks())
     return Wrong(SWALLOWED) if swallows(lambda: silent_channels(breaking[0], breaking, [torch.ones(1)])) else None
 
@@ -242,8 +246,7 @@ def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], ob
         return Wrong("the channels are right, but your hook is still on the layer; remove its handle")
     if kept[1] - kept[0] > _BATCHES[0]:
         return Wrong(
-            f"the channels are right, but you kept the maps of {kept[1] - kept[0]} pictures; "
-            "keep one number per channel"
+            f"the channels are right, but you kept the maps of {kept[1] - kept[0]} images; keep one number per channel"
         )
     return None
 
@@ -251,7 +254,7 @@ def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], ob
 def _why_not(channels: list[int]) -> str:
     said = f"you found {channels}"
     if sorted(channels) == [1, 3, 4]:
-        return f"{said}, but channel 3 has 1 and -1 in the last batch: their sum is 0, though they are not"
+        return f"{said}, but channel 3 has 1 and -1 in the last batch: their sum is 0, but they are not"
     if sorted(channels) == [1, 2, 4]:
-        return f"{said}, but channel 2 is not zero everywhere: it is -1 at one place of one picture in the first batch"
-    return f"{said}; in these batches channels 1 and 4 are zero at every place of every picture, and no others"
+        return f"{said}, but channel 2 is not zero everywhere: it is -1 at one position of one image in the first batch"
+    return f"{said}; in these batches channels 1 and 4 are zero at every position of every image, and no others are"

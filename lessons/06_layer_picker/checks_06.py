@@ -24,17 +24,17 @@ def check_q1(layer: object) -> Wrong | None:
     except LayerNotFoundError as error:
         return Wrong(str(error).replace("no layer", "there is no layer", 1))
     if layer not in dict(net.named_modules()):
-        return Wrong(f"{layer!r} is a pattern, and several layers may fit one; give the name of one layer")
+        return Wrong(f"{layer!r} is a pattern, which can match several layers; give the name of one layer")
     with torch.no_grad(), capture(net, lambda name, module: True) as seen:
         net(five)
     output = seen[layer].output if layer in seen else torch.ones(1)
     zeros = round(100 * float((output == 0).float().mean()))
     if zeros < 100:
-        below = f", for all its values lie below 0, up to {output.max():.0f}" if output.max() < 0 else ""
+        below = f", because all its values are below 0, up to {output.max():.0f}" if output.max() < 0 else ""
         what = layer or "the whole network"
         return Wrong(f"{zeros} % of what {what} returns is zero{below}; another layer returns nothing but zeros")
     if layer == "block2":
-        return Wrong("block2 returns nothing but zeros, since the last layer in it does; look at the layers in it")
+        return Wrong("block2 returns nothing but zeros because its last layer does; look at the layers inside it")
     if layer != "block2.relu":
         return Wrong(f"{layer} returns nothing but zeros, but so does the layer before it; which one was the first?")
     return None
@@ -58,11 +58,11 @@ def check_q2(channel: object) -> Wrong | None:
         return None
     reached = f"channel {channel} reaches {standing[channel]:.2f} on the standing bar and {lying[channel]:.2f} lying"
     if channel == int(more.argmin()):
-        return Wrong(f"{reached}: of all channels this one likes the lying bar most")
+        return Wrong(f"{reached}: of all channels, this one prefers the lying bar most")
     if channel == int(standing.argmax()):
         return Wrong(f"{reached}: the highest of all, and nearly the same for both, so it prefers neither")
     if more[channel] > 0:
-        return Wrong(f"{reached}: it prefers the standing bar, but another channel does so by more")
+        return Wrong(f"{reached}: it prefers the standing bar, but another channel does so more strongly")
     return Wrong(f"{reached}: it does not prefer the standing bar")
 
 
@@ -144,7 +144,7 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
     for number, (what, net, given, expected) in enumerate(cases):
         answer = most_changed(with_others(net), given)
         if left_on(net):
-            return Wrong(f"your function left hooks on {what}; remove every handle")
+            return Wrong(f"your function left hooks on {what}; remove all handles")
         if answer == expected:
             continue
         if answer is None:
@@ -152,17 +152,17 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         if number == 1:
             return Wrong(
                 f"for {what} you returned {answer!r}, not 'relu': when the forward hook runs, the in-place ReLU has "
-                "overwritten its input already, so nothing seems to change; take a copy before it runs"
+                "already overwritten its input, so nothing seems to change; make a copy before it runs"
             )
         if not isinstance(answer, str):
-            return Wrong(f"for {what} you returned {answer!r}; return the name of a layer alone, as {expected!r}")
+            return Wrong(f"for {what} you returned {answer!r}; return only the name of a layer, such as {expected!r}")
         if answer in _ADDED:
             return Wrong(
                 f"for {what}, {', '.join(f'{name!r} {added}' for name, added in _ADDED.items())}, you returned "
                 f"{answer!r}. By `(output - before).abs().mean()` it is {expected!r}, which changes each by 3"
             )
         if answer in dict(net.named_modules()) and net.get_submodule(answer)._modules:
-            return Wrong(f"for {what} you returned {answer!r}, which has other layers in it; ask the leaves only")
-        return Wrong(f"for {what} you returned {answer!r}, but {expected!r} changes its input by more")
+            return Wrong(f"for {what} you returned {answer!r}, which contains other layers; compare only the leaves")
+        return Wrong(f"for {what} you returned {answer!r}, but {expected!r} changes its input more")
     breaking = nn.Sequential(Breaks())
     return Wrong(SWALLOWED) if swallows(lambda: most_changed(breaking, x)) else None

@@ -35,12 +35,12 @@ def check_q1(result: object) -> Wrong | None:
     if result == expected:
         return None
     reasons: dict[float, str] = {
-        18: "18 is what arrives at `x` without the hook; add 1 at `y`, and go on from there",
-        22: "22 comes out if the hook adds 1 to each of the two parts, but it waits for their sum and is called once",
-        10: "10 is what goes on from `y`; one step back is `x`, and `y` is `2 * x`",
-        19: "19 comes out if 1 is added at `x`, but the hook is on `y`, before the factor 2",
+        18: "18 is what arrives at `x` without the hook; add 1 at `y`, and continue from there",
+        22: "you get 22 if the hook adds 1 to each of the two parts, but it waits for their sum and is called once",
+        10: "10 is what leaves `y`; one step further back is `x`, and `y` is `2 * x`",
+        19: "you get 19 if 1 is added at `x`, but the hook is on `y`, before the factor 2",
     }
-    other = f"{result:g} is not `x.grad`; write down what arrives at `y`, then what the hook returns, and go on to `x`"
+    other = f"{result:g} is not `x.grad`; write down what arrives at `y`, then what the hook returns, then go to `x`"
     return Wrong(reasons.get(float(result), other))
 
 
@@ -58,10 +58,10 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     try:
         torch.autograd.backward(good["y"].sum())
     except ValueError:
-        return Wrong("your hook raised ValueError though every gradient was a number")
+        return Wrong("your hook raised ValueError although no gradient had a NaN")
     if good["x"].grad is None or good["x"].grad.tolist() != [0.5, 0.25]:
         found = "None" if good["x"].grad is None else _numbers(good["x"].grad.tolist())
-        return Wrong(f"with healthy gradients `x.grad` should stay [0.5, 0.25], and with your hooks it is {found}")
+        return Wrong(f"without a NaN, `x.grad` should stay [0.5, 0.25], but with your hooks it is {found}")
     bad = _root_of([0.0, 4.0])
     for name, tensor in bad.items():
         stop_at_nan(name, tensor)
@@ -74,11 +74,11 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
             return Wrong(f"your message, {str(error)!r}, names more than `x`, the tensor that the hook is on")
     except (RuntimeError, ArithmeticError, AssertionError) as error:
         return Wrong(
-            f"your hook found the NaN, and what it raised is {type(error).__name__}: {error}. Raise a ValueError: that "
-            "is what the exercise asks for, and what a caller would catch"
+            f"your hook found the NaN, but it raised {type(error).__name__}: {error}. Raise a ValueError: the "
+            "exercise asks for it, and a caller would catch it"
         )
     else:
-        return Wrong("the gradient of `x` was [nan, 0.25], and no ValueError came")
+        return Wrong("the gradient of `x` was [nan, 0.25], but your hook raised no ValueError")
     if not all(isinstance(handle, RemovableHandle) for handle in handles):
         return Wrong(f"the NaN is found, but `stop_at_nan` returned {handles[0]!r}; return the handle")
     return _wrong_stop(stop_at_nan)
@@ -105,18 +105,18 @@ def _wrong_stop(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
             torch.autograd.backward(root, arrives, retain_graph=True)
         except ValueError as error:
             if not stops:
-                return Wrong(f"{what}, and your hook raised ValueError")
+                return Wrong(f"{what}, but your hook raised ValueError")
             if not re.search(r"\bweight\b", str(error)):
                 return Wrong(f"the tensor is called `weight`, and your message is {str(error)!r}")
         else:
             if stops:
-                return Wrong(f"in a second pass, {what}, and no ValueError came")
+                return Wrong(f"in a second pass, {what}, but your hook raised no ValueError")
             if weight.grad is None or not torch.equal(weight.grad, arrives):
-                return Wrong(f"{what}, and yet your hook changed it; leave it alone")
+                return Wrong(f"{what}, but your hook changed it; do not change it")
         handle.remove()
         torch.autograd.backward(root, arrives * _NAN)
         if weight._backward_hooks:
-            return Wrong("`remove()` on the handle you returned did not take your hook off")
+            return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
 
@@ -134,7 +134,7 @@ def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
         if len(totals) != passes or not torch.equal(totals[-1], passes * arrives / 2):
             last = _numbers(totals[-1].tolist()) if totals else "nothing"
             return Wrong(
-                f"somebody's hook halves each gradient, {_numbers(arrives.tolist())}; after pass {passes} `.grad` "
+                f"another hook halves each gradient, {_numbers(arrives.tolist())}; after pass {passes} `.grad` "
                 f"is {_numbers((passes * arrives / 2).tolist())}, and your list ends with {last}"
             )
     return None
@@ -148,8 +148,8 @@ def _wrong_third(totals: list[Tensor], weight: Tensor, once: str) -> Wrong | Non
     if len(totals) == 3 and last == once:
         return None
     return Wrong(
-        f"then somebody sets `weight.grad` to None, and a third pass makes {once} of it; your list ends with {last}. "
-        "Copy what is in `weight.grad`, and do not add up yourself"
+        f"then someone sets `weight.grad` to None, and after a third pass it is {once}; your list ends with {last}. "
+        "Copy `weight.grad`, and do not add up gradients yourself"
     )
 
 
@@ -162,16 +162,18 @@ def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong
         torch.autograd.backward((2 * weight).sum())
     found = "None" if weight.grad is None else _numbers(weight.grad.flatten().tolist())
     if found != twice:
-        return Wrong(f"after two passes `weight.grad` should be {twice} and is {found}; your hook should only look")
+        return Wrong(
+            f"after two passes `weight.grad` should be {twice}, but it is {found}; your hook should only watch"
+        )
     if len(totals) != 2:
-        return Wrong(f"there were two passes, and the list has {len(totals)} entries")
+        return Wrong(f"there were two passes, but the list has {len(totals)} entries")
     if not all(isinstance(total, Tensor) for total in totals):
         return Wrong(f"the list holds {totals!r}, not the two tensors")
     kept = " and ".join(_numbers(total.flatten().tolist()) for total in totals)
     if kept == f"{once} and {twice}" and all(total.shape == weight.shape for total in totals):
         return _wrong_third(totals, weight, once)
     reasons = {
-        f"{twice} and {twice}": "the first entry was right after the first pass, and the second pass has changed it",
+        f"{twice} and {twice}": "the first entry was right after the first pass, but the second pass changed it",
         f"{once} and {once}": "that is what arrived in each pass, not the total after it",
     }
     return Wrong(f"the list holds {kept}: {reasons.get(kept, f'it should hold {once} and {twice}')}")

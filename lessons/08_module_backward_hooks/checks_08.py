@@ -52,9 +52,9 @@ def check_q1(answer: object) -> Wrong | None:
     if list(answer) == expected:
         return None
     if answer[0] != expected[0]:
-        return Wrong(f"`x1.grad` is not {answer[0]}: `stop_x1` has the last word on what goes on to `x1`")
+        return Wrong(f"`x1.grad` is not {answer[0]}: `stop_x1` decides in the end what `x1` gets")
     if answer[1] == 0:
-        return Wrong("`x2.grad` is not 0: `stop_x1` returns `grad_input[1]` just as it came in")
+        return Wrong("`x2.grad` is not 0: `stop_x1` returns `grad_input[1]` unchanged")
     names = {1: "x2", 2: "W"}
     place = next(place for place in names if answer[place] != expected[place])
     return Wrong(f"`{names[place]}.grad` is not {answer[place]}: whose gradients does `ten_times` reach?")
@@ -82,32 +82,32 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
         except TypeError as error:
             if "has no len()" in str(error):
                 what = str(error).split("'")[1]
-                return Wrong(f"your hook returned a {what}, and torch wants a tuple; write `tuple(…)` around it")
+                return Wrong(f"your hook returned a {what}, but torch needs a tuple; put `tuple(…)` around it")
             raise
         except RuntimeError as error:
             if "Boolean value of Tensor" in str(error):
-                return Wrong("your hook asks a gradient of three numbers for one True or False; ask `grad is None`")
+                return Wrong("your hook uses a gradient of three numbers as True or False; use `grad is None`")
             raise
         if _numbers(one.grad) != [-2 * factor] * 3:
             return Wrong(
-                f"with factor {factor:g}, the gradient 2 went on as {_one(one.grad)}; it should be {-2 * factor:g}"
+                f"with factor {factor:g}, the gradient 2 became {_one(one.grad)}; it should be {-2 * factor:g}"
             )
         first, second = _leaf(1.0), _leaf(1.0)
         take(first, second).sum().backward()
         if _numbers(second.grad) != [-3 * factor]:
             return Wrong(
-                f"with two inputs and factor {factor:g}, the gradient 3 of the second went on as "
+                f"with two inputs and factor {factor:g}, the gradient 3 of the second became "
                 f"{_one(second.grad)}; it should be {-3 * factor:g}"
             )
         try:
             take(_leaf(1.0), 4).sum().backward()
         except TypeError as error:
-            return Wrong(f"the layer was called with a tensor and a number, and your hook raised TypeError: {error}")
+            return Wrong(f"the layer was called with a tensor and a number, but your hook raised TypeError: {error}")
         first, second = (torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
         take(first, 4, second).sum().backward()
         if _numbers(first.grad) != [[-2 * factor] * 3] * 2 or _numbers(second.grad) != [[-4 * factor] * 3] * 2:
             return Wrong(
-                f"called with a tensor, a number and a tensor, the gradients 2 and 4 went on as {_one(first.grad)} and "
+                f"called with a tensor, a number and a tensor, the gradients 2 and 4 became {_one(first.grad)} and "
                 f"{_one(second.grad)}; they should be {-2 * factor:g} and {-4 * factor:g}"
             )
         if wrong := _wrong_in_a_linear(hook, factor):
@@ -122,7 +122,7 @@ def _wrong_in_a_linear(hook: Any, factor: float) -> Wrong | None:
     layer.register_full_backward_hook(hook)
     layer(x).sum().backward()
     if x.grad is None or not torch.equal(x.grad, -factor * torch.tensor([1.0, 500.25])):
-        return Wrong(f"behind a Linear with the weights 1 and 500.25, [1, 500.25] went on as {_numbers(x.grad)}")
+        return Wrong(f"after a Linear with the weights 1 and 500.25, [1, 500.25] became {_numbers(x.grad)}")
     if _numbers(layer.weight.grad) != [[3.0, 4.0]]:
         return Wrong(f"the gradient of the layer's own weight should stay [3, 4]; it is {_numbers(layer.weight.grad)}")
     return None
@@ -149,7 +149,7 @@ def _layer() -> nn.Linear:
 def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
     cases = {
         "": (True, 1, 1),
-        " with a plain input": (False, 1, 1),
+        " with an input that does not require grad": (False, 1, 1),
         " when the layer is called twice": (True, 2, 1),
         " after two backward passes": (True, 1, 2),
     }
@@ -174,7 +174,7 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
         for name, value in normal.items():
             should = value / 2 if name == "weight.grad" else value
             if slow[name] != should:
-                as_before = ", as it was" if should == value else ""
+                as_before = ", as before" if should == value else ""
                 return Wrong(f"`{name}` is {slow[name]:g}{when}; it should be {should:g}{as_before}")
     layer = _layer().eval()
     half_speed(layer)
@@ -188,9 +188,7 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
     half_speed(layer)
     torch.autograd.backward(layer.weight, arrives)  # this very tensor reaches the hook
     if arrives.item() != 1:
-        return Wrong(
-            "`weight.grad` is right, but your hook wrote into the gradient that it was given; return a new one"
-        )
+        return Wrong("`weight.grad` is right, but your hook wrote into the gradient that it got; return a new one")
     layers = [nn.Linear(3, 2, bias=False).double() for _ in range(2)]
     layers[1].load_state_dict(layers[0].state_dict())
     half_speed(layers[1])

@@ -27,7 +27,7 @@ def _numbers(value: object) -> str:
 
 
 def _left(model: nn.Module) -> Wrong | None:
-    return Wrong("your hook is still on the model; take it off") if left_on(model) else None
+    return Wrong("your hook is still on the model; remove it") if left_on(model) else None
 
 
 @allows("parameter grad")
@@ -113,14 +113,14 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
     gradient = input_gradient(around, around.block, torch.tensor([[1.0]]))
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [28.0]:
         return Wrong(
-            "in a third model the block returns 3 · (its input) + (its input), and the head makes 7 times that, so the "
-            f"gradient of its input is 28; you returned {_numbers(gradient)}"
+            "in a third model the block returns 3 · (its input) + (its input), and the head multiplies that by 7, so "
+            f"the gradient of its input is 28; you returned {_numbers(gradient)}"
         )
     beside = _Skip()
     gradient = input_gradient(beside, beside.block, torch.tensor([[1.0]]))
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [15.0]:
         return Wrong(
-            "in a fourth model the input of the block also goes around it, times 100: 15 comes back through the block, "
+            "in a fourth model the input also bypasses the block, times 100: 15 comes back through the block, "
             f"and you returned {_numbers(gradient)}"
         )
     return _wrong_first_block(input_gradient) or _wrong_when_it_breaks(input_gradient, x)
@@ -165,16 +165,16 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
     with_others(layer)
     handle = log_weight(layer, log)
     if not hasattr(handle, "remove") or isinstance(handle, list):
-        return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can come off again")
+        return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can be removed")
     for factor in (1, 2):
         (factor * layer(x)).sum().backward()
     if len(log) != 2:
         return Wrong(f"after two backward passes the log has {len(log)} entr{'y' if len(log) == 1 else 'ies'}, not 2")
     for place, entry in enumerate(log):
         if entry is None:
-            return Wrong(f"for {case} you logged None; when your hook fired, the gradient was not there yet")
+            return Wrong(f"for {case} you logged None; when your hook fired, there was no gradient yet")
         if not isinstance(entry, Tensor):
-            return Wrong(f"for {case} you logged {entry!r}, which is no tensor; log the gradient itself")
+            return Wrong(f"for {case} you logged {entry!r}, which is not a tensor; log the gradient itself")
         if entry.shape != first.shape:
             said = ", the shape of the gradient of the output" * (entry.shape == (*x.shape[:-1], 5))
             return Wrong(f"for {case} you logged a tensor {tuple(entry.shape)}{said}; the weight is (5, 2)")
@@ -183,19 +183,17 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
         if not torch.allclose(entry, (place + 1) * first, atol=1e-5):
             return Wrong(f"for {case}, entry {place} of the log is not the gradient of that pass")
     if layer.weight.grad is None or not torch.allclose(layer.weight.grad, 3 * first, atol=1e-5):
-        return Wrong(
-            "the log is right, but with your hook on, `weight.grad` is another one after two passes; only log it"
-        )
+        return Wrong("the log is right, but your hook changes `weight.grad` after two passes; only log the gradient")
     for _ in range(2):
         layer.zero_grad()
         layer(x).sum().backward()
         if not torch.allclose(log[-1], first, atol=1e-5):
-            return Wrong("after `zero_grad()` the log holds something else than the gradient of that pass")
+            return Wrong("after `zero_grad()`, the log does not hold the gradient of that pass")
     if len(log) != 4:
         return Wrong(f"after four backward passes the log has {len(log)} entries, not 4")
     handle.remove()
     layer(x).sum().backward()
-    return Wrong("`remove()` on the handle you returned did not take your hook off") if len(log) > 4 else None
+    return Wrong("`remove()` on the handle you returned did not remove your hook") if len(log) > 4 else None
 
 
 @allows("parameter grad")
@@ -229,14 +227,14 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
     nested = guided(nn.Sequential(model[:2], model[2:]), x)
     if not isinstance(nested, Tensor) or not torch.allclose(nested, expected):
         return Wrong(
-            "when the same layers stand in blocks, your gradient is another; look at all modules, not at children"
+            "with the same layers inside blocks, your gradient is different; look at all modules, not only at children"
         )
     beside = _Beside()
     gradient = guided(beside, torch.tensor([[2.0]]))
     if not isinstance(gradient, Tensor) or gradient.item() != -1:
         return Wrong(
-            "with y = -(x + relu(x)), -1 arrives at both terms: the ReLU passes none of it back, and x keeps the other "
-            f"-1. Yours is {_numbers(gradient)}: a hook that writes into the gradient it is given, or that is on `x` "
+            "with y = -(x + relu(x)), -1 arrives at both terms: the ReLU passes nothing back, and x keeps the other "
+            f"-1. Yours is {_numbers(gradient)}: a hook that writes into the gradient it gets, or that is on `x` "
             "itself, reaches the other term as well"
         )
     return None
@@ -262,9 +260,9 @@ def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         model = with_others(nn.Sequential(_linear(1.0, 2.0), relu, last))
         gradient = guided(model, torch.tensor([[1.0]]))
         if relu._is_full_backward_hook is False:
-            return Wrong("that is the legacy hook again; it happens to work here, and warns at every call")
+            return Wrong("that is the legacy hook again; it happens to work here, but it warns at every call")
         if relu.inplace != in_place:
-            return Wrong("afterwards the ReLUs of the model are no longer in place; leave the model as it was")
+            return Wrong("afterwards the ReLUs of the model no longer work in place; leave the model as you found it")
         if wrong := _left(model):
             return wrong
         if not isinstance(gradient, Tensor) or gradient.shape != (1, 1):

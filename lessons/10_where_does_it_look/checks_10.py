@@ -86,21 +86,21 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
     if left := left_on(model):
         return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
     if grads_changed(model, before):
-        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` leaves each as it was")
+        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` changes none of them")
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return a tensor (batch, height, width)")
     if result.shape != right.shape:
         return Wrong(f"your map has the shape {tuple(result.shape)}; it should have {tuple(right.shape)}")
     if is_close(result, right):
-        return Wrong("your map still has a graph behind it; detach it") if result.requires_grad else None
+        return Wrong("your map still has a graph; detach it") if result.requires_grad else None
     for reason, values in {
         f"that is the map for class {a} alone; class {b} counts against it": (grads[0] * output).sum(1),
-        "you took the classes the other way round: red has to speak for `a`": -right,
+        "you swapped the classes: red must mean evidence for `a`": -right,
         "you averaged the gradient of each channel; keep each position's own gradient": (
             (grad.mean((2, 3), keepdim=True) * output).sum(1)
         ),
         "that is the gradient alone; multiply it by the output of the layer": grad.sum(1),
-        "what speaks against `a` is gone; keep the negative positions": right.relu(),
+        "the evidence against `a` is gone; keep the negative values": right.relu(),
     }.items():
         if is_close(result, values):
             return Wrong(reason)
@@ -149,20 +149,20 @@ def _wrong_nudge(nudge: _Nudge, high: int, wide: int, name: str, frozen: bool, s
     if left := left_on(model):
         return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
     if grads_changed(model, before):
-        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` leaves each as it was")
+        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` changes none of them")
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return the logits (1, classes)")
     with torch.no_grad():
         ends = {
             "right": output - share * unit,
-            "nothing has moved: these are the logits without the step": output,
+            "nothing has changed: these are the logits without the step": output,
             f"you stepped along the gradient, away from class {target}": output + share * unit,
             "the step is not scaled by the norm of the output": output - share * grad / grad.norm(),
             "the gradient is not divided by its norm": output - share * grad,
-            "you took the gradient of the logit, and asked for is that of the cross-entropy": (
+            "you used the gradient of the logit; use that of the cross-entropy": (
                 output - share * output.norm() * of_logit / of_logit.norm()
             ),
-            "you took the gradient of the logit, and asked for is that of the cross-entropy ": (
+            "you used the gradient of the logit; use that of the cross-entropy ": (
                 output + share * output.norm() * of_logit / of_logit.norm()
             ),
         }
@@ -214,17 +214,17 @@ def _wrong_control(control: Callable[[_Draw, nn.Module, Tensor], object], kind: 
     if any(not torch.equal(values, before[name]) for name, values in model.state_dict().items()):
         return Wrong("the model itself has new weights now; change a copy")
     if any(image.shape != x.shape or not torch.equal(image, x) for _, _, image in drawn):
-        return Wrong("`draw` got another image than `x`; only the network may change")
+        return Wrong("`draw` got a different image from `x`; only the network should change")
     changed = [{name for name in before if not torch.equal(state[name], before[name])} for _, state, _ in drawn]
     if not any(changed):
-        return Wrong("`draw` was never called with a network that has other weights than `model`")
+        return Wrong("`draw` was never called with a network whose weights differ from those of `model`")
     if not all(changed) and {*map(frozenset, changed)} - {frozenset(), frozenset({"head.weight", "head.bias"})}:
         extra = sorted({name for each in changed for name in each if not name.startswith("head.")})
         if extra:
-            return Wrong(f"the copy has another {extra[0]}, too; give new weights to `head` only")
+            return Wrong(f"the copy also has a new {extra[0]}; give new weights only to `head`")
         return Wrong("only part of `head` is random; `reset_parameters()` renews the weight and the bias")
     if all(changed):
-        return Wrong("`draw` was never called with the network as it is")
+        return Wrong("`draw` was never called with the unchanged network")
     try:
         value = float(result)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
@@ -234,7 +234,7 @@ def _wrong_control(control: Callable[[_Draw, nn.Module, Tensor], object], kind: 
     if abs(value - right) < 1e-4:
         return None
     if abs(value - abs(right)) < 1e-4:
-        return Wrong(f"the correlation is {right:.2f}, and you returned {value:.2f}; keep its sign")
+        return Wrong(f"the correlation is {right:.2f}, but you returned {value:.2f}; keep its sign")
     if abs(value - float(F.cosine_similarity(mine.flatten(), other.flatten(), dim=0))) < 1e-4:
         return Wrong("that is the cosine of the two maps; for a correlation, first subtract the mean of each")
-    return Wrong(f"two maps have the correlation {right:.2f}, and you returned {value:.2f}")
+    return Wrong(f"the correlation of two maps is {right:.2f}, but you returned {value:.2f}")

@@ -30,7 +30,7 @@ def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module
     with registrations() as registered:
         counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
-        return Wrong(f"the cell was run three times, with one call of the net each, and counted {numbers(counted)}")
+        return Wrong(f"the cell ran three times, with one call of the net each time, and counted {numbers(counted)}")
     found = probing.left_on(net) - 1
     if found > 1:
         return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
@@ -48,16 +48,16 @@ def check_q2(net_class: Callable[[], nn.Module]) -> Wrong | None:
         expected = [weight, 2 * weight, 3 * weight]
         if net.seen != expected:
             once = f"three calls gave {', '.join(f'{value:g}' for value in expected)}, once each"
-            return Wrong(f"{once}; the net noted {numbers(net.seen)}")
+            return Wrong(f"{once}; the net stored {numbers(net.seen)}")
         if [value.item() for value in returned] != expected:
             return Wrong(f"the net should still return {numbers(expected)}; it returned {numbers(returned)}")
         net(row(3.0))
         if net.seen != [*expected, expected[-1]]:
-            return Wrong(f"a fourth call gave the same as the third, and the net noted {numbers(net.seen)}")
+            return Wrong(f"a fourth call gave the same as the third, and the net stored {numbers(net.seen)}")
         if (found := probing.left_on(net)) > 1:
-            return Wrong(f"after four calls {found} hooks are on the net; register one, where the net is made")
+            return Wrong(f"after four calls {found} hooks are on the net; register one hook, when the net is created")
         if not returned[0].requires_grad:
-            return Wrong("with the hook on, the net's output has lost its gradient")
+            return Wrong("with the hook, the net's output has lost its gradient")
     return None
 
 
@@ -105,13 +105,13 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
     returned = [net(row(1)), average(row(10))]
     if seen != {"net": [weight], "average": [10 * weight]}:
         once = f"the net returned {weight:g}, the average {10 * weight:g}, once each"
-        return Wrong(f"{once}; you noted {numbers(seen)}")
+        return Wrong(f"{once}; you stored {numbers(seen)}")
     returned += [net(row(2)), average(row(20))]
     if seen != {"net": [weight, 2 * weight], "average": [10 * weight, 20 * weight]}:
-        return Wrong(f"the first calls are right, but after a second call of each you noted {numbers(seen)}")
+        return Wrong(f"the first calls are right, but after a second call of each you stored {numbers(seen)}")
     expected = [weight, 10 * weight, 2 * weight, 20 * weight]
     if [output.item() for output in returned] != expected or not all(output.requires_grad for output in returned):
-        return Wrong("what you noted is right, but with your hooks on, a net returns something else")
+        return Wrong("what you stored is right, but your hooks change what a net returns")
     with torch.no_grad():
         next(average.parameters()).zero_()
     if next(net.parameters()).item() != weight:
@@ -146,13 +146,15 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         history = outputs_of(net, batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:
-        return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries have their graphs")
+        return Wrong(
+            f"what you returned keeps {kept} tensors alive that autograd saved: the entries still have their graphs"
+        )
     if numbers(history) != expected:
         return Wrong(f"for three batches the first layer returned {expected}; you returned {numbers(history)}")
     if [numbers(output) for output, _ in returned] != [numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)]:
-        return Wrong("what you kept is right, but with your hook on, the net returns other numbers")
+        return Wrong("what you kept is right, but your hook changes what the net returns")
     if not all(has_graph for _, has_graph in returned):
-        return Wrong("what you kept is right, but with your hook on, the net's output has no graph any more")
+        return Wrong("what you kept is right, but with your hook, the net's output no longer has a graph")
     return left_on(net, own=1)
 
 
@@ -164,7 +166,7 @@ def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int
     if numbers(history) == expected:
         return None
     return Wrong(
-        f"with an in-place ReLU behind it, the first layer returned {expected}, and you returned {numbers(history)}: "
+        f"with an in-place ReLU after it, the first layer returned {expected}, and you returned {numbers(history)}: "
         "the next layer overwrote what you kept"
     )
 
@@ -213,7 +215,7 @@ def check_q6(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     torch.autograd.backward(y, arrives)  # this very tensor reaches the hook
     if not arrives.all():
         return Wrong(
-            "the right rows are 0, but your hook wrote into the tensor that `backward()` was given; write into a clone"
+            "the right rows are 0, but your hook wrote into the tensor that `backward()` got; write into a clone"
         )
     return None
 

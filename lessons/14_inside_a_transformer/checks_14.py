@@ -54,12 +54,12 @@ def _wrong_added(
         if wrong := _wrong_entry(store[done:], parts):
             return wrong
         if not torch.equal(logits, parts["logits"]):
-            return Wrong("with your hook, the model returns something else; the hook should only keep")
+            return Wrong("with your hook, the model returns something else; the hook should only store")
     if not isinstance(handle, RemovableHandle):
-        return Wrong(f"what is kept is right, but `keep_added` returned {handle!r}; return the handle")
+        return Wrong(f"the list is right, but `keep_added` returned {handle!r}; return the handle")
     handle.remove()
     if left_on(model):
-        return Wrong("`remove()` on the handle you returned did not take your hook off")
+        return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
 
@@ -74,7 +74,7 @@ def _seen_at(model: Any, asked: int, text: Tensor) -> dict[str, Tensor]:
 
 def _wrong_entry(new: list[Any], parts: dict[str, Tensor]) -> Wrong | None:
     if not new:
-        return Wrong("the block was called, and your list holds nothing new; append to the list that was given")
+        return Wrong("the block was called, but your list has nothing new; append to the list `store`")
     if len(new) > 1:
         return Wrong(f"the block was called once, and you appended {len(new)} entries")
     entry, given, returned = new[0], parts["given"], parts["returned"]
@@ -84,9 +84,9 @@ def _wrong_entry(new: list[Any], parts: dict[str, Tensor]) -> Wrong | None:
     if entry.shape == added.shape and torch.allclose(entry.to(added.dtype), added, atol=1e-4):
         return None
     reasons = {
-        "that is the stream that the block returned, the sum up to there": returned,
-        "that is what the block was given": given,
-        "that is what the block adds the other way round: what comes out minus what goes in": -added,
+        "that is the stream that the block returned, the sum up to that point": returned,
+        "that is the input of the block": given,
+        "that has the wrong sign: the block adds its output minus its input": -added,
         "that is what `attn` adds; the block has an `mlp`, too": parts["attn"],
         "that is what `mlp` adds; the block has an `attn`, too": parts["mlp"],
     }
@@ -94,10 +94,10 @@ def _wrong_entry(new: list[Any], parts: dict[str, Tensor]) -> Wrong | None:
         if entry.shape == tensor.shape and torch.allclose(entry.to(tensor.dtype), tensor, atol=1e-4):
             return Wrong(reason)
     if entry.shape == added.shape[1:]:
-        return Wrong("of a tensor, `output[0]` is the first text; asked for are all of them")
+        return Wrong("`output[0]` is the first text of a tensor; keep all texts")
     if entry.shape != added.shape:
-        return Wrong(f"you kept a tensor of shape {tuple(entry.shape)}; asked for is {tuple(added.shape)}")
-    return Wrong("what you kept is not what the block adds: its output without its input")
+        return Wrong(f"you kept a tensor of shape {tuple(entry.shape)}; it should be {tuple(added.shape)}")
+    return Wrong("what you kept is not what the block adds, which is its output minus its input")
 
 
 # -- tokens, passed by name or not --------------------------------------------------------------------------------
@@ -165,14 +165,14 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
         if not torch.equal(output, module.forward(*args, **kwargs)):
             return Wrong("with your hook, the module returns something else; the hook should only count")
     if not module.training:
-        return Wrong("the module was in `train()`, and is in `eval()` now; the hook should only count")
+        return Wrong("the module was in `train()`, but now it is in `eval()`; the hook should only count")
     if "forward pre" not in registered:
-        return Wrong("the counts are right, but not by a pre-hook; register one")
+        return Wrong("the counts are right, but you did not use a pre-hook; register one")
     if not isinstance(handle, RemovableHandle):
         return Wrong(f"the counts are right, but `count_tokens` returned {handle!r}; return the handle")
     handle.remove()
     if left_on(module):
-        return Wrong("`remove()` on the handle you returned did not take your hook off")
+        return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
 
@@ -182,16 +182,18 @@ def _wrong_count(new: list[int], x: Tensor, way: str) -> Wrong | None:
         return None
     what = f"`hidden_states` of shape {tuple(x.shape)} was {way}"
     if not new:
-        return Wrong(f"{what}, and your list holds nothing new; append to the list that was given")
+        return Wrong(f"{what}, but your list has nothing new; append to the list `counts`")
     reasons = {texts: "that is how many texts there are", width: "that is the width of a row"}
     if "before" in way:
-        by_name = "look for the name, not the first of the keyword arguments"
+        by_name = "look for the name, not for the first keyword argument"
         reasons = {
             1: f"that comes from the mask: {by_name}",
             tokens + 9: f"that comes from the other stream: {by_name}",
         }
     said = ", ".join(map(str, new))
-    return Wrong(f"{what}, and you noted {said}: {reasons.get(new[0], f'asked for are its {tokens} tokens, once')}")
+    return Wrong(
+        f"{what}, and you stored {said}: {reasons.get(new[0], f'append its number of tokens, {tokens}, once')}"
+    )
 
 
 # -- a logit lens ---------------------------------------------------------------------------------------------------
@@ -237,8 +239,8 @@ def _lenses(model: Any, text: Tensor) -> dict[str, list[int]]:
             "right": top(returned),
             "you read the streams without `norm`, which the model applies before `head`": top(returned, nn.Identity()),
             "you read at the first position; the last one decides the next word": top(returned, position=0),
-            "you read what each block was given; asked for is what it returned": top(given),
-            "you read what each block adds; asked for is the whole stream": top(
+            "you read the input of each block; read its output": top(given),
+            "you read what each block adds; read the whole stream": top(
                 [after - before for after, before in zip(returned, given, strict=True)]
             ),
         }
@@ -253,7 +255,7 @@ def _wrong_guesses(
     if isinstance(result, Tensor) and result.dim() == 1:
         result = result.tolist()
     if not isinstance(result, list | tuple):
-        return Wrong(f"your function returned {result!r}; return a list, with a token for each block")
+        return Wrong(f"your function returned {result!r}; return a list with one token for each block")
     if not all(
         isinstance(token, int | np.integer) or (isinstance(token, Tensor) and token.dim() == 0) for token in result
     ):
@@ -267,8 +269,8 @@ def _wrong_guesses(
     words = model.head.out_features
     if any(not 0 <= token < words for token in found):
         return Wrong(
-            f"you have {found}, and there are only {words} tokens; take `argmax` over the scores of one position"
+            f"you have {found}, but there are only {words} tokens; use `argmax` over the scores of one position"
         )
     if len(found) != len(expected):
-        return Wrong(f"the model has {len(expected)} blocks, and your list has {len(found)} entries")
-    return Wrong(f"you have {found}, and the lens reads {expected}")
+        return Wrong(f"the model has {len(expected)} blocks, but your list has {len(found)} entries")
+    return Wrong(f"you have {found}, but the lens reads {expected}")

@@ -32,7 +32,7 @@ def _hooks_on(model: nn.Module) -> int:
     return left_on(model)
 
 
-_GONE = "a hook that was on the model before is gone; take off your own, and no other"
+_GONE = "a hook that was on the model before is gone; remove only your own"
 
 
 def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
@@ -77,24 +77,24 @@ def _wrong_row(
         return Wrong(f"torch says: {error}. In the output, axis 0 counts the texts, and axis 1 the tokens")
     if not torch.equal(layer.given, asked):
         return Wrong(
-            "the layer was given something else than it was called with; a pre-hook changes that, and a forward hook "
-            "what the layer returns"
+            "the layer did not get its original input; a pre-hook changes the input, and a forward hook changes the "
+            "output"
         )
     if not torch.equal(layer.kept, 2 * asked):
-        return Wrong("the tensor that the layer returned was written to; change a copy, and return that")
+        return Wrong("you wrote into the tensor that the layer returned; change a copy, and return it")
     if not isinstance(output, Tensor) or output.shape != x.shape:
         return Wrong("with your hook, the layer no longer returns a tensor (batch, tokens, width)")
     if torch.equal(output, 2 * x):
-        return Wrong("nothing is changed; at each call, a hook has to return the copy that it changed")
+        return Wrong("nothing has changed; at each call, the hook must return the changed copy")
     if not torch.equal(output[:, position], values):
         return Wrong(f"row {position} is not `values`; axis 0 counts the texts, and axis 1 the tokens")
     others = [place for place in range(x.shape[1]) if place != position]
     if not torch.equal(output[:, others], 2 * x[:, others]):
-        return Wrong(f"row {position} is right, but other rows were changed as well")
+        return Wrong(f"row {position} is right, but you also changed other rows")
     if not isinstance(handle, RemovableHandle):
         return Wrong(f"the row is right, but `patch_row` returned {handle!r}; return the handle")
     handle.remove()
-    return Wrong("`remove()` on the handle you returned did not take your hook off") if _hooks_on(layer) else None
+    return Wrong("`remove()` on the handle you returned did not remove your hook") if _hooks_on(layer) else None
 
 
 # -- how much a patch restores --------------------------------------------------------------------------------------
@@ -194,12 +194,18 @@ def _wrong_share(
         return None
     back = patched(clean, of_corrupted, one)
     told = (
-        (there, "that is the measure with the patch; it says nothing without those of the two runs"),
-        (there - low, "that is by how much the patch changes the measure; divide by the whole way, `high - low`"),
-        (1 - expected, "that is what is still missing after the patch; count from the corrupted run"),
-        ((back - low) / (high - low), "you patched the other way round: the row goes from `clean` into `corrupted`"),
-        ((high - back) / (high - low), "you patched the other way round: the row goes from `clean` into `corrupted`"),
-        ((patched(corrupted, rows, every) - low) / (high - low), "you put in all rows; put in the one at `position`"),
+        (there, "that is the measure with the patch; compare it with those of the two runs"),
+        (there - low, "that is how much the patch changes the measure; divide by the full difference, `high - low`"),
+        (1 - expected, "that is what is still missing after the patch; measure from the corrupted run"),
+        ((back - low) / (high - low), "you patched in the wrong direction: the row goes from `clean` into `corrupted`"),
+        (
+            (high - back) / (high - low),
+            "you patched in the wrong direction: the row goes from `clean` into `corrupted`",
+        ),
+        (
+            (patched(corrupted, rows, every) - low) / (high - low),
+            "you patched all rows; patch only the one at `position`",
+        ),
     )
     return Wrong(
         next(
@@ -228,7 +234,7 @@ def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
         if (left := _hooks_on(model)) != 1:
             return Wrong(f"{hooks_are(left - 1)} still on the model; remove every handle" if left else _GONE)
         if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
-            return Wrong("the model has other weights now; a hook can put zeros in the place of a head without that")
+            return Wrong("the weights of the model have changed; use a hook to replace the head by zeros")
         if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
             answer = answer.item()
         if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < _HEADS:
@@ -297,8 +303,8 @@ def _wrong_head(model: StoryLM, rows: Tensor, length: int, answer: int) -> Wrong
         return None
     places, second = rows[:, length + 2 :].numel(), torch.arange(length + 1, 2 * length + 1)
     looks = attention(model, rows)["blocks.1.attn"].weights[:, :, second, second - length + 1].mean((0, 2))
-    told = f"without head {answer} the model goes on right in {right[answer]} of {places} places"
+    told = f"without head {answer}, the model is right at {right[answer]} of {places} positions"
     if answer == int(looks.argmax()):
-        return Wrong(f"head {answer} looks at the right place most, but {told}; take each head away, and count")
-    same = "; the number is not the same in each model" if answer == 3 else ""
-    return Wrong(f"{told}, and without another head in fewer{same}")
+        return Wrong(f"head {answer} looks most at the right place, but {told}; switch off each head, and count")
+    same = "; the answer differs from model to model" if answer == 3 else ""
+    return Wrong(f"{told}; without another head, it is right at fewer{same}")

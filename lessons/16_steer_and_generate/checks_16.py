@@ -40,15 +40,17 @@ def check_q1(result: object) -> Wrong | None:
         return None
     reasons = {
         _NEW
-        - 1: f"{_NEW - 1} are the calls with one token; the first call steers a token, too: the last of the prompt",
-        _NEW + 1: "one too many: the last new token is never handed to the model",
-        _PROMPT + _NEW: "that would be all tokens; in each call, `-1` is one of them",
+        - 1: f"{_NEW - 1} are the calls with one token; the first call also steers a token: the last one of the prompt",
+        _NEW + 1: "one too many: the last new token is never passed to the model",
+        _PROMPT + _NEW: "that would be all tokens; in each call, `-1` is only one of them",
         _PROMPT + _NEW - 1: "that is how many tokens the model reads; in each call, `-1` is one of them",
-        1: "the first call steers one token, and then there are others",
+        1: "the first call steers one token, and then there are more calls",
         _PROMPT: "those are the tokens of the prompt; in the first call, `-1` is one of them",
     }
     return Wrong(
-        reasons.get(result, f"{result} is not it; how often is the layer called, and how many tokens has each?")
+        reasons.get(
+            result, f"it is not {result}; how often is the layer called, and how many tokens does each call have?"
+        )
     )
 
 
@@ -129,7 +131,7 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
         return Wrong(f"the edits are right, but `edit_at` returned {handle!r}; return the handle")
     handle.remove()
     if len(census(layer, include_global=False)):
-        return Wrong("`remove()` on the handle you returned did not take your hook off")
+        return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
 
@@ -141,13 +143,13 @@ def _wrong_edit(output: object, plain: Tensor, wanted: Tensor, said: str) -> Wro
         return None
     hit = (output != plain).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
     if not hit:
-        return Wrong(f"{said}, and that token was not changed; return the new output, and in every call that has it")
+        return Wrong(f"{said}, but that token did not change; return the new output in every call that has this token")
     if torch.equal(wanted, plain):
         return Wrong(f"{said}: it is not the token at `place` but a later one, and your hook changed it")
     where = (wanted != plain).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
     if hit != where:
-        return Wrong(f"{said}, and your hook changed the tokens {hit}")
-    return Wrong(f"{said}, and the change there is not `vector`, added once, in each text of the batch")
+        return Wrong(f"{said}, but your hook changed the tokens {hit}")
+    return Wrong(f"{said}, but you did not add `vector` exactly once in each text of the batch")
 
 
 # -- a vector that makes the model say a word ----------------------------------------------------------------------
@@ -167,13 +169,13 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
             f"a layer raised an error, and {hooks_are(left)} still on the model; remove the handle in a `finally`"
         )
     if left < 0:
-        return Wrong("a hook that was on the model before is gone; take off your own, and no other")
+        return Wrong("a hook that was on the model before is gone; remove only your own")
     if not all(weight.requires_grad for weight in breaking.parameters()):
         return Wrong(
-            "a layer raised an error, and the weights do not require gradients any more; put that back in a `finally`"
+            "a layer raised an error, and the weights no longer require gradients; restore that in a `finally`"
         )
     if told and not called:
-        return Wrong("your function never called the model; train the vector by what the model returns")
+        return Wrong("your function never called the model; train the vector with the output of the model")
     return Wrong(SWALLOWED) if told else None
 
 
@@ -202,18 +204,18 @@ def _wrong_vector(
     if left := left_on(model):
         return Wrong(f"{hooks_are(left)} still on the model; remove the handle")
     if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
-        return Wrong("the weights of the model are others now; the optimizer gets your vector, and nothing else")
+        return Wrong("the weights of the model have changed; pass only your vector to the optimizer")
     if any(weight.grad is not None for weight in model.parameters() if weight is not norm):
         return Wrong(
-            "weights of the model have a `.grad` now; `loss.backward(inputs=[vector])` fills that of the vector"
+            "weights of the model have a `.grad` now; `loss.backward(inputs=[vector])` fills only `vector.grad`"
         )
     if norm.grad is None or not torch.equal(norm.grad, mine):
         return Wrong(
-            "a weight had a `.grad` before, from somebody's own backward(), and you have changed it or taken it away; "
-            "`loss.backward(inputs=[vector])` fills that of the vector, and leaves the others alone"
+            "a weight had a `.grad` from an earlier backward(), and you have changed or deleted it; "
+            "`loss.backward(inputs=[vector])` fills only `vector.grad`"
         )
     if not all(weight.requires_grad for weight in model.parameters()):
-        return Wrong("the weights required gradients, and now they do not; leave the model as you found it")
+        return Wrong("the weights required gradients, but now they do not; leave the model as you found it")
     width = model.tokens.embedding_dim
     if not isinstance(vector, Tensor) or vector.shape != (width,):
         found = f"shape {tuple(vector.shape)}" if isinstance(vector, Tensor) else type(vector).__name__

@@ -92,15 +92,15 @@ def _wrong_parts(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], 
     if grads_changed(model, before):
         return Wrong(_OTHER_GRADS)
     if model.called > 1:
-        return Wrong(f"you called `run` {model.called} times; one run has all parts in it")
+        return Wrong(f"you called `run` {model.called} times; one run gives you all parts")
     if isinstance(result, Tensor) and is_close(result, torch.stack(right)):
         return Wrong("your function returned one tensor; return a list with one tensor for each call")
     if isinstance(result, Tensor) and is_close(result, sum(right, torch.zeros_like(right[0]))):
-        return Wrong("that is the sum over the calls, as `weight.grad` has it; asked for are its parts")
+        return Wrong("that is the sum over the calls, like `weight.grad`; return its parts")
     if not isinstance(result, list | tuple):
         return Wrong(f"your function returned a {type(result).__name__}; return a list of tensors")
     if len(result) != many:
-        return Wrong(f"the layer was called {many} times, and your list has {len(result)} entries")
+        return Wrong(f"the layer was called {many} times, but your list has {len(result)} entries")
     if any(isinstance(part, Tensor) and part.requires_grad for part in result):
         return Wrong("your parts have a graph; detach the inputs that you keep")
     if all(map(is_close, result, right)):
@@ -113,7 +113,7 @@ def _wrong_parts(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], 
     if isinstance(first, Tensor) and first.shape != right[0].shape:
         each = "; add up over the samples of a call" if first.ndim == 3 else ""
         return Wrong(
-            f"your first part has the shape {tuple(first.shape)}, and the weight {tuple(right[0].shape)}{each}"
+            f"your first part has the shape {tuple(first.shape)}, but the weight has {tuple(right[0].shape)}{each}"
         )
     total = sum(right, torch.zeros_like(right[0]))
     if all(is_close(part, total) for part in result):
@@ -204,7 +204,7 @@ def _wrong_sum(
     if grads_changed(model, before):
         return Wrong(_OTHER_GRADS)
     if not isinstance(result, Tensor):
-        return Wrong(f"your function returned a {type(result).__name__}; return a tensor as `layer.weight` is")
+        return Wrong(f"your function returned a {type(result).__name__}; return a tensor like `layer.weight`")
     if calls > 1:
         return Wrong(f"the model was called {calls} times for {len(x)} samples; one call is enough")
     if backwards > 1:
@@ -214,10 +214,10 @@ def _wrong_sum(
     if is_close(result, right):
         return None
     if result.shape != right.shape:
-        parts = "; those are the parts, and asked for is their sum" if result.shape == rows.shape else ""
-        return Wrong(f"your result has the shape {tuple(result.shape)}, and the weight {tuple(right.shape)}{parts}")
+        parts = "; those are the parts; return their sum" if result.shape == rows.shape else ""
+        return Wrong(f"your result has the shape {tuple(result.shape)}, but the weight has {tuple(right.shape)}{parts}")
     if result.isnan().any():
-        return Wrong("one sample has a gradient of zero, and you divide by its norm: the result is NaN")
+        return Wrong("one sample has a gradient of zero, and you divide by its norm, so the result is NaN")
     read = _readings_of_sum(rows, most)
     reasons = (reason for reason, value in read.items() if is_close(result, value))
     return Wrong(next(reasons, "that is not the sum of the clipped parts: is the norm over a sample's whole part?"))
@@ -236,13 +236,11 @@ def _readings_of_sum(rows: Tensor, most: float) -> dict[str, Tensor]:
     total = rows.sum(0)
     return {
         "nothing is clipped: that is `weight.grad` of the summed loss": total,
-        "you clipped the sum; clip each sample's part, before they are added up": total * min(1, most / total.norm()),
-        "you scaled every part to `most`; a part that is smaller stays as it is": (
-            rows * most / norms.clamp(min=1e-12)
-        ).sum(0),
+        "you clipped the sum; clip each sample's part before you add them up": total * min(1, most / total.norm()),
+        "you scaled every part to `most`; do not change smaller parts": (rows * most / norms.clamp(min=1e-12)).sum(0),
         "you clipped each number; clip the norm of a sample's whole part": rows.clamp(-most, most).sum(0),
         "you left large parts out; scale them down to `most`": (rows * small).sum(0),
-        "you divided by the number of samples; asked for is the sum": _clipped(rows, most).mean(0),
+        "you divided by the number of samples; return the sum": _clipped(rows, most).mean(0),
         "your loss is the mean, so each part is divided by the number of samples before it is clipped": (
             _clipped(rows / len(rows), most).sum(0)
         ),
@@ -287,7 +285,7 @@ def _wrong_once(
     )
     if not is_close(first, wanted):
         nothing = "; the edit did nothing" if is_close(first, plain) else ""
-        return Wrong(f"{said}, and it should be {wanted[0]:g}{nothing}")
+        return Wrong(f"{said}, but it should be {wanted[0]:g}{nothing}")
     (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
     wanted = factor * power * x.detach() ** (power - 1)
     if is_close(second, wanted):
@@ -295,7 +293,7 @@ def _wrong_once(
         if is_close(again, plain):
             return None
         return Wrong("in a third pass, your hook edits the gradient again; it should act in the first pass only")
-    said = f"at x = {x[0]:g}, the second derivative is {second[0]:g}, and it should be {wanted[0]:g}"
+    said = f"at x = {x[0]:g}, the second derivative is {second[0]:g}, but it should be {wanted[0]:g}"
     if second[0] < wanted[0]:
         return Wrong(f"{said}: a part of it is missing. Did you cut the graph of the gradient?")
     return Wrong(f"{said}: your hook also edits in the second pass")

@@ -1,4 +1,4 @@
-"""Turn lessons (MyST text) into executed notebooks, one way, byte for byte the same every time.
+"""Turn lessons (MyST text) into executed notebooks, reproducibly, byte for byte.
 
     python -m lessons.build              build what changed
     python -m lessons.build 01 02        build these chapters, changed or not

@@ -1,4 +1,4 @@
-"""Turn the built notebooks and everything else that is to be read into one static site, build/site/html.
+"""Turn the notebooks and all other pages into one static site, build/site/html.
 
     python -m lessons.site
 

@@ -1,1 +1,1 @@
-"""What a learner does, in a real JupyterLab in a real browser."""
+"""Tests of what a learner does, in a real JupyterLab and a real browser."""

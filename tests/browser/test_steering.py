@@ -21,7 +21,7 @@ lm, kept = samples.story_lm(), []
 with lm.blocks[0].register_forward_hook(lambda module, args, output: kept.append(output[:, 2].mean(0).detach())):
     for nouns in (MANY, ONE):
         lm(torch.cat([samples.story_tokens(f"the {noun} near the cat") for noun in nouns[:4]]))
-verbs, places = {"verbs of many": MANY_DO, "verbs of one": ONE_DOES}, {"every token": None, "baker only": 2}
+verbs, places = {"plural verbs": MANY_DO, "singular verbs": ONE_DOES}, {"every token": None, "baker only": 2}
 slider = SteeringSlider(lm, "blocks.0", kept[0] - kept[1], "the baker near the friend", verbs, places=places)
 slider
 """.strip()
@@ -53,8 +53,8 @@ def test_the_learner_finds_the_cliff(opened: Lab) -> None:
     for _ in range(4):
         bar.press("ArrowRight")
     expect(new).to_have_text(re.compile("^sleep "))
-    expect(say).to_have_text("At strength 1 it writes “sleep”. That is what you want: verbs of many have 94 %.")
-    expect(stage.locator(".sv-verdict")).to_have_text("verbs of many")
+    expect(say).to_have_text("At strength 1 it writes “sleep”. That is what you want: plural verbs have 94 %.")
+    expect(stage.locator(".sv-verdict")).to_have_text("plural verbs")
     assert curve.evaluate(points) == 5
     lab.told("print(slider.strength, slider.explored['every token'])", "1.0 [8, 12]")
     bar.press("End")
@@ -66,7 +66,7 @@ def test_the_learner_finds_the_cliff(opened: Lab) -> None:
     lab.look(stage, "steering")
 
     stage.get_by_role("button", name="baker only").click()
-    expect(stage.locator(".sv-verdict")).to_have_text("verbs of many")
+    expect(stage.locator(".sv-verdict")).to_have_text("plural verbs")
     assert curve.evaluate(points) == 33, "from 0, where nothing was changed, to 8"
     bar.press("Home")
     lab.told("print(slider.place, slider.strength, slider.explored['baker only'])", "baker only -2.0 [0, 40]")

@@ -170,7 +170,7 @@ def test_a_wrong_number_of_answers_is_told():
     feedback = exercise().check(1, 2)
     assert (feedback.outcome, feedback.message) == (
         "wrong",
-        "this check is called as `q9.check(double)`; it got 2 answers",
+        "call this check as `q9.check(double)`; it got 2 answers",
     )
     both = "q9.check(1, 2)"
     pair = exercise(lambda first, second: None, solution=both)
@@ -323,7 +323,7 @@ def test_an_untouched_bug_is_not_told_at_the_first_run():
     assert (first.outcome, second.outcome, changed.outcome) == ("not attempted", "not attempted", "wrong")
     assert repr(first) == (
         "Not attempted: this is the code as you found it. Find what is wrong with it and change it; `q9.hint()` "
-        "helps. Run it once more, and you are told what goes wrong."
+        "helps. If you run it once more, you are told what goes wrong."
     )
     assert second.message == (
         "this is still the code as you found it. What goes wrong in it: [1, 2] arrived as [1, 2], not as [2, 4]"

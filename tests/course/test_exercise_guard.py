@@ -34,7 +34,7 @@ SPOILS = {
     "x[0].mul_(2)": "`f` changed the numbers in `x[0]`, which belongs to the caller; work on a copy",
     "x[0].mul_(1)": "`f` changed the numbers in `x[0]`",
     "x[0].data[0] = torch.nan": "`f` changed the numbers in `x[0]`",
-    "x[0].requires_grad_()": "`f` set `requires_grad` of `x[0]`, which belongs to the caller, to True; make a tensor",
+    "x[0].requires_grad_()": "`f` set `requires_grad` of `x[0]`, which belongs to the caller, to True; use your",
     "x[1]['y'].sum().backward()": "`f` changed `.grad` of `x[1]['y']`, which belongs to the caller",
     "model[0].weight.data += 1": "`f` changed the numbers in `0.weight` of `model`",
     "model[0].weight.requires_grad_(False)": "`f` set `requires_grad` of `0.weight` of `model`, to False",
@@ -42,25 +42,25 @@ SPOILS = {
     "model[0].weight = nn.Parameter(torch.ones(2, 2))": "`f` replaced a part of `0` of `model`",
     "model[2] = nn.ReLU()": "`f` replaced a part of `model`",
     "model[1](x[0])": "`f` changed the numbers in `1.running_mean` of `model`",
-    "model[2].register_forward_hook(print)": "`f` left a hook on `2` of `model`; take it off with its handle",
+    "model[2].register_forward_hook(print)": "`f` left a hook on `2` of `model`; remove it with its handle",
     "model.register_full_backward_pre_hook(print)": "`f` left a hook on `model`",
     "model[0].bias.register_hook(print)": "`f` left a hook on `0.bias` of `model`",
-    "x[1]['y'].register_post_accumulate_grad_hook(print)": "`f` left a hook on `x[1]['y']`; take it off",
-    "model[0]._forward_hooks.clear()": "`f` took off a hook that was on `0` of `model` before; remove only your own",
-    "model[0].weight._backward_hooks.clear()": "`f` took off a hook that was on `0.weight` of `model` before",
+    "x[1]['y'].register_post_accumulate_grad_hook(print)": "`f` left a hook on `x[1]['y']`; remove it",
+    "model[0]._forward_hooks.clear()": "`f` removed a hook that was on `0` of `model` before; remove only your own",
+    "model[0].weight._backward_hooks.clear()": "`f` removed a hook that was on `0.weight` of `model` before",
     "model.eval()": "`f` set `training` of `model` to False",
-    "model[2].inplace = False": "`f` set `inplace` of `2` of `model` to False; leave the caller's module as it is",
+    "model[2].inplace = False": "`f` set `inplace` of `2` of `model` to False; do not change the caller's module",
     "model.calls = 0": "`f` set `calls` of `model` to 0",
-    "model[0].forward = model[1].forward": "`f` put another `forward` into `0` of `model`",
-    "nn.modules.module.register_module_forward_hook(print)": "`f` registered a hook on all modules at once",
-    "nn.modules.module.register_module_forward_hook(print).remove()": "`f` registered a hook on all modules at once",
+    "model[0].forward = model[1].forward": "`f` replaced `forward` of `0` of `model`",
+    "nn.modules.module.register_module_forward_hook(print)": "`f` registered a global hook on all modules",
+    "nn.modules.module.register_module_forward_hook(print).remove()": "`f` registered a global hook on all modules",
     "torch.rand(1)": "`f` changed the state of the random numbers",
     "torch.manual_seed(9)": "`f` changed the state of the random numbers",
     "np.random.rand()": "`f` changed the state of the random numbers",
     "random.random()": "`f` changed the state of the random numbers",
-    "torch.set_default_dtype(torch.float64)": "`f` changed torch's default dtype for everybody, from torch.float32 to",
-    "torch.set_grad_enabled(False)": "`f` changed whether gradients are recorded for everybody, from True to False",
-    "torch.autograd.graph.saved_tensors_hooks(id, id).__enter__()": "`f` changed the saved-tensor hooks for everybody",
+    "torch.set_default_dtype(torch.float64)": "`f` changed torch's default dtype globally, from torch.float32 to",
+    "torch.set_grad_enabled(False)": "`f` changed whether gradients are recorded globally, from True to False",
+    "torch.autograd.graph.saved_tensors_hooks(id, id).__enter__()": "`f` changed the saved-tensor hooks globally",
 }
 
 
@@ -108,7 +108,7 @@ def test_a_check_that_stumbles_over_a_change_names_the_change():
         model(torch.ones(1, 1))
 
     code = "def f(model):\n    model.forward = None\nq9.check(f)"
-    assert ask(code, stumbles).message.startswith("`f` put another `forward` into `model`")
+    assert ask(code, stumbles).message.startswith("`f` replaced `forward` of `model`")
     hook = "def f(model):\n    model.register_forward_hook(lambda module, args: None)\nq9.check(f)"
     assert ask(hook, stumbles).message.startswith("`f` left a hook on `model`")
 

@@ -335,8 +335,8 @@ def test_where_nothing_can_be_shut_in_nothing_is_graded_unless_told() -> None:
     words = [sys.executable, "-c", SIXTEEN_DEEP]
     said = subprocess.run(words, cwd="/", capture_output=True, text=True, check=False, **other)
     refused, outcome = said.stdout.splitlines() or [said.stderr, ""]
-    assert refused.startswith("submissions cannot be shut in on this machine: the system refuses ")
-    assert refused.endswith("and say so: make grade UNCONFINED=yes")
+    assert refused.startswith("submissions cannot be sandboxed on this machine: the system refuses ")
+    assert refused.endswith("that you can throw away: make grade UNCONFINED=yes")
     assert outcome == "right"
 
 
@@ -347,17 +347,17 @@ def test_a_course_folder_is_not_overwritten_and_chapters_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for numbers, complaint in (
-        (["77"], "no chapter '77' has exercises; these have: 00, 01"),
+        (["77"], "no exercises for chapter '77'. The chapters with exercises are 00, 01"),
         ([], "name the chapters"),
     ):
         assert main(["write", *numbers, "--to", str(tmp_path / "new")]) == 1
         assert complaint in capsys.readouterr().err
     assert main(["write", "02", "--to", str(tmp_path)]) == 1
-    assert "is there already: name a folder that is not" in capsys.readouterr().err
+    assert "already exists. Name a new folder" in capsys.readouterr().err
     tmp_path.chmod(0o755)
     assert main(["grade", str(tmp_path)]) == 1
     said = capsys.readouterr().err
-    assert "is not a course folder; `make nbgrader` writes one" in said
+    assert "is not a course folder. `make nbgrader` creates one" in said
     assert f"chmod 700 {tmp_path}" in said
     assert list(tmp_path.iterdir()) == []
 
@@ -406,7 +406,7 @@ def test_what_is_no_plain_file_or_too_large_is_not_opened(
 
 def test_nothing_is_graded_where_the_own_solution_is_not_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hookscope_course.classroom.judging._readable", lambda chapter: ([], []))
-    with pytest.raises(RuntimeError, match=r"nothing of 02_call_order was graded|judging chapter 02 failed"):
+    with pytest.raises(RuntimeError, match=r"02_call_order was not graded|judging chapter 02 failed"):
         grading._own_solution("02_call_order", unconfined=False)
 
 

@@ -150,7 +150,7 @@ def test_a_notebook_of_ones_own_is_run_saved_and_held(tmp_path: Path) -> None:
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert "not run from top to bottom" in hold().stdout
-    assert save().stdout == f"{path} was run and saved\n"
+    assert save().stdout == f"{path}: executed and saved\n"
     assert hold().returncode == 0
     kept = path.read_text()
     path.write_text(kept.replace("1 + 1", "1 / 0"))

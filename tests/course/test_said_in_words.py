@@ -37,7 +37,7 @@ def two() -> Iterator[Any]:
 
 def test_what_chapter_16_says_of_dataparallel() -> None:
     text = next(path for path in reading.chapter_files() if path.parent.name.startswith("16_")).read_text()
-    assert "*DataParallel* calls a copy of your module on" in text
+    assert "*DataParallel* calls a copy of your module on" in " ".join(text.split())
     layer, seen = nn.Linear(2, 2), list[nn.Module]()
 
     def keep_on_module(module: Any, args: object, output: torch.Tensor) -> None:
@@ -568,9 +568,9 @@ def test_what_the_docs_say_of_results_with_hooks() -> None:
     """The exceptions from "bit for bit the same", of which only one is a matter of rounding."""
     said = " ".join((ROOT / "docs" / "side_effects.md").read_text(encoding="utf-8").split())
     exceptions = (
-        "padding gets numbers instead of nan",
+        "padding gets numbers instead of NaN",
         "the same tensor twice",
-        "in another order",
+        "in a different order",
         "instead of `None`",
     )
     assert all(exception in said for exception in exceptions)

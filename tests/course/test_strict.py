@@ -75,7 +75,7 @@ def test_what_was_run_and_saved_passes_with_every_marker_of_nbval(tmp_path: Path
     )
     names = ["empty.ipynb", "marked.ipynb"]
     done = run("hookscope_course.strict", *names, folder=tmp_path)
-    assert done.stdout == "empty.ipynb was run and saved\nmarked.ipynb was run and saved\n", done.stderr
+    assert done.stdout == "empty.ipynb: executed and saved\nmarked.ipynb: executed and saved\n", done.stderr
     saved = nbformat.read(tmp_path / "marked.ipynb", 4).cells
     kept = [{}, {}, *(dict(cell.metadata) for cell in (tagged, of_jupyter)), {}, {}, dict(ignored.metadata), {}]
     assert [dict(cell.metadata) for cell in saved] == kept
@@ -153,9 +153,9 @@ def test_a_foreign_kernel_or_an_invalid_notebook_is_one_line_and_the_next_one_ru
     names = [f"{name}.ipynb" for name in ("foreign", "broken", "invalid", "old", "missing", "warns", "fine")]
     done = run("hookscope_course.strict", *names, folder=tmp_path)
     assert done.returncode == 1
-    assert done.stdout == "fine.ipynb was run and saved\n"
-    said = dict(re.findall(r"(\w+\.ipynb) is left as it was: (.*)", done.stderr))
-    assert "asks for the kernel 'my-env', which is not installed here: add --current-env" in said["foreign.ipynb"]
+    assert done.stdout == "fine.ipynb: executed and saved\n"
+    said = dict(re.findall(r"(\w+\.ipynb) was not changed: (.*)", done.stderr))
+    assert "needs the kernel 'my-env', which is not installed here. Add --current-env" in said["foreign.ipynb"]
     assert "not a valid notebook" in said["broken.ipynb"]
     assert "not a valid notebook" in said["invalid.ipynb"]
     assert "nbformat 3" in said["old.ipynb"]

@@ -1,1 +1,1 @@
-"""The hub: a class on one machine, with real users, what they can reach and what can break."""
+"""Tests of the hub with real users: what they can reach, and what can break."""

@@ -70,7 +70,7 @@ def test_plain_files_of_the_learner_are_taken_and_everything_else_is_named(
     os.chown(course, 4711, 4711)
     said = dict(line.split(": ", 1) for line in collect(settings, "02", course))
     assert said[names["right"]] == "collected"
-    wanted = {"link": "is a link", "folder": "belongs to somebody else", "fifo": "is not a regular file",
+    wanted = {"link": "is a link", "folder": "belongs to another user", "fifo": "is not a regular file",
               "hard": "has a second name", "large": "has 4,096 bytes, more than 1,000", "none": "No such file",
               "place": "is not a regular file"}  # fmt: skip
     for what, words in wanted.items():

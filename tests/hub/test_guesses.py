@@ -218,7 +218,7 @@ def test_nothing_is_told_before_a_yes_nor_after_a_no(cells: Cells) -> None:
     with listening() as (address, came):
         begin_afresh(cells, address)
         said = cells.run("guess = Guess('C, E')\nguess")
-        assert "run `Guess.share()` in a cell of its own; `Guess.share(False)` says no" in said
+        assert "run `Guess.share()` in a separate cell; to decline, run `Guess.share(False)`" in said
         cells.run("Guess(____)", "other")
         until_there_are(came, 0)
         said = cells.run("Guess.share()", "own")
@@ -257,7 +257,7 @@ def test_without_a_hub_that_counts_nothing_is_asked_and_nothing_told(cells: Cell
         begin_afresh(cells, address)
         cells.run("Guess.share(); del os.environ['HOOKSCOPE_GUESSES']", "own")
         assert cells.run("guess = Guess(3)\nguess") == "Your guess: 3. Now run the cells below."
-        assert "nobody counts guesses here" in cells.run("Guess.share()", "own")
+        assert "guesses are not counted here" in cells.run("Guess.share()", "own")
         until_there_are(came, 0)
 
 

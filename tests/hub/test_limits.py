@@ -67,7 +67,7 @@ def test_in_a_real_cgroup_memory_has_an_end() -> None:
 def test_without_cgroups_it_says_so_and_each_process_has_the_limit(tmp_path: Path) -> None:
     share = Share("1a2b/anna", LIMITS, tmp_path / "nothing")
     share.make()
-    assert "has not the controllers memory, pids and cpu" in share.instead
+    assert "does not have the controllers memory, pids and cpu" in share.instead
     said = run(share, EATS)
     assert "MemoryError" in said.stderr
     code = "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC), resource.getrlimit(resource.RLIMIT_DATA))"

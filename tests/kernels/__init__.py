@@ -1,4 +1,4 @@
-"""Start kernels in an instant: one process has torch loaded, and each kernel of a test run is a fork of it.
+"""Start kernels quickly: one process loads torch, and each kernel of a test run is a fork of it.
 
     python -m tests.kernels /run/kernels.sock      # the process that is forked
     with preloaded(folder) as environment: …         # the same for the length of a block

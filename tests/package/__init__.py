@@ -1,1 +1,1 @@
-"""The package: a folder of tests for each room of hookscope, under the name of the room."""
+"""Tests of the package, with a folder for each package in hookscope."""

@@ -122,4 +122,4 @@ with TOOL(net) as tool:
 def test_a_compiler_that_comes_first_inside_of_the_block_is_right_or_says_what_to_do(tool: str) -> None:
     words = [sys.executable, "-W", "ignore", "-c", FIRST.replace("TOOL", tool)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0 or "write `import torch._dynamo` before the block" in done.stderr
+    assert done.returncode == 0 or "Write `import torch._dynamo` before the block" in done.stderr

@@ -57,13 +57,13 @@ def test_a_keyword_that_is_no_option_is_named(name: str) -> None:
     model = keen([])
     model.register_forward_pre_hook(lambda module, args: pytest.fail("the model was run"))
     says = (
-        rf"{name} has no option 'attention_mask'; there are .*kwargs.*\. If 'attention_mask' is an argument of the "
-        r"model, write kwargs=\{'attention_mask': \.\.\.\}"
+        rf"{name} has no option 'attention_mask'\. Its options are .*kwargs.*\. If 'attention_mask' is an argument of "
+        r"the model, pass kwargs=\{'attention_mask': \.\.\.\}"
     )
     with pytest.raises(TypeError, match=says):
         RUNS[name](model, X, attention_mask=X)
     for wrong in (X, [("x", X)], "x", 3):
-        with pytest.raises(TypeError, match=rf"kwargs is of type {type(wrong).__name__}: give a mapping"):
+        with pytest.raises(TypeError, match=rf"kwargs is of type {type(wrong).__name__}\. Pass a dict"):
             RUNS[name](model, X, kwargs=wrong)
-    with pytest.raises(TypeError, match="kwargs has the key 1: give names"):
+    with pytest.raises(TypeError, match="kwargs has the key 1"):
         RUNS[name](model, X, kwargs={1: X})

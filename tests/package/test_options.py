@@ -274,9 +274,9 @@ TABLE: dict[str, Row] = {
 }
 # What a message says beside the name: what to write instead, what there is, or that nothing can come of it.
 WAY_OUT = (
-    "[Gg]ive|[Pp]ass |Name |Call |Create one|takes|write|must|needs|make one|did you mean|no layer|lists them|types? "
-    "are|kinds? are|there (is|are)|is a |is it from a copy|is true for none|returned False for all|picks nothing|is "
-    "empty|count from|count samples|twice|no tensor is so long|does not say|cannot use it here"
+    "[Gg]ive|[Pp]ass |Name |Call |[Uu]se |Create one|takes|write|must|needs|make one|did you mean|no layer|lists them|"
+    "types? are|kinds? are|heads are|there (is|are)|is a |is it from a copy|is true for none|returned False for all|"
+    "selects nothing|is empty|[Cc]ount from|[Cc]ount samples|twice|too large for any tensor|cannot use device"
 )
 
 

@@ -1,1 +1,1 @@
-"""The checkout as a whole: set-up, pages and links, directions, benchmarks, commands."""
+"""Tests of the whole checkout: setup, pages and links, imports, benchmarks, commands."""

@@ -116,7 +116,7 @@ def test_sweeps_are_judged(tool: str, case: str, expected: str) -> None:
 
 
 def test_a_sweep_that_patches_nothing_is_not_applied_and_one_beside_it_is_wrong() -> None:
-    case = sweeps.CASES["the mean over samples taken away"]
+    case = sweeps.CASES["subtracting the mean over samples"]
 
     def untouched(case: sweeps.SweepCase, model: nn.Module) -> torch.Tensor:
         return case.table([case.baseline() for _ in case.cells])
@@ -148,8 +148,8 @@ def test_tools_that_sweep_are_timed_where_they_are_right(monkeypatch: pytest.Mon
         ("baukit's way", "MultiheadAttention", "wrong"),
         ("**hookscope**", "Llama, grouped queries, padded on the left", "right"),
         ("**hookscope**", "TransformerEncoderLayer, fused, with padding", "right"),
-        ("**hookscope**", "an own module, softmax by hand", "right"),
-        ("**hookscope**", "an own module, exponentials by their sum", "says so"),
+        ("**hookscope**", "a custom module, softmax by hand", "right"),
+        ("**hookscope**", "a custom module, exponentials by their sum", "says so"),
     ],
 )
 def test_lookers_are_judged(tool: str, case: str, expected: str) -> None:

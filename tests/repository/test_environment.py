@@ -255,4 +255,4 @@ def test_ctrl_c_ends_a_command_with_a_sentence() -> None:
         "from hookscope_course.__main__ import main; sys.exit(main(['check']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "\nStopped. Your work is as it was; run this again.\n")
+    assert (done.returncode, done.stderr) == (130, "\nStopped. Your work was not changed. Run this again.\n")

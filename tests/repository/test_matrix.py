@@ -68,7 +68,7 @@ def test_records_keep_one_run_of_each_pair_in_order(tmp_path: Path, found: Resul
     assert [(row["torch"], row["Python"]) for row in rows] == [("2.5.0", "3.11.9"), ("2.10.0", "3.11.7")]
     assert rows[0]["cells of the chapters"] == "not promised before torch 2.8"
     assert rows[1]["cells of the chapters"] == (
-        "2 right, 1 say that they show something else, **2 wrong**: test_things::test_wrong, 01_one::Cell 1"
+        "2 right, 1 with a note about a difference, **2 wrong**: test_things::test_wrong, 01_one::Cell 1"
     )
     assert str(tmp_path) not in file.read_text()
 

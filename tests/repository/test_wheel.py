@@ -137,7 +137,7 @@ def test_a_learners_copy_from_the_wheel_is_the_checkouts(installed: Installed) -
         assert (copy / f"{name}.ipynb").read_bytes() == edition_of(NOTEBOOKS / f"{name}.ipynb")
     assert installed.said("progress").startswith("0 of ")
     (copy / "03_forward_hooks.ipynb").write_text("mine")
-    assert "What you had written is in earlier/03_forward_hooks, 20" in installed.said("reset", "03")
+    assert "Your work is in earlier/03_forward_hooks, 20" in installed.said("reset", "03")
     inside = subprocess.run(
         [sys.executable, "-P", "-m", "hookscope_course", "progress"],
         cwd=copy, env=installed.surroundings, capture_output=True, text=True, check=True,
@@ -148,7 +148,7 @@ def test_a_learners_copy_from_the_wheel_is_the_checkouts(installed: Installed) -
 def test_check_tries_everything(installed: Installed) -> None:
     said = installed.said("check")
     assert said.splitlines()[-1] == "Everything works."
-    assert "a forward hook fired once, and came off" in said
+    assert "a forward hook fired once, and was removed" in said
     assert f"hookscope {hookscope.__version__}" in said
 
 

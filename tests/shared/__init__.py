@@ -1,4 +1,4 @@
-"""What tests of more than one room use."""
+"""Code that several folders of tests share."""
 
 from pathlib import Path
 

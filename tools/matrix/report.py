@@ -99,7 +99,7 @@ def said(result: Result) -> str:
     """One set of tests in words."""
     words = [f"{result.right:,} right"]
     if result.elsewhere:
-        words.append(f"{result.elsewhere} say that they show something else")
+        words.append(f"{result.elsewhere} with a note about a difference")
     if result.wrong:
         names = ", ".join([*result.wrong][:_SHOWN]) + (" …" if len(result.wrong) > _SHOWN else "")
         words.append(f"**{len(result.wrong)} wrong**: {names}")

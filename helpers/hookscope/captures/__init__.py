@@ -1,4 +1,4 @@
-"""Keep what flowed through chosen layers, outputs, inputs and gradients, as it was at that moment."""
+"""Keep outputs, inputs and gradients of chosen layers, as they were when the layer ran."""
 
 from hookscope.captures.call import Call, NotCapturedError, OverwrittenError
 from hookscope.captures.capture import capture

@@ -1,4 +1,4 @@
-"""Copy into memory that earlier captures of the model have left: pages that are mapped already cost less."""
+"""Copy into memory of earlier captures of the model, because pages that are already mapped cost less."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _arrays: weakref.WeakKeyDictionary[nn.Module, dict[int, list[Any]]] = weakref.We
 
 
 class Buffers:
-    """What one pass copies into.
+    """The memory into which one pass copies.
 
-    The memory is that of NumPy arrays. A tensor made of an array, its views, and all else that shares its storage, hold
-    a reference to the array. So one that has no reference but that of its list is free.
+    It consists of NumPy arrays. A tensor that is created from an array, its views, and everything else that shares its
+    storage hold a reference to the array. So an array is free if only its list refers to it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -47,7 +47,7 @@ class Buffers:
         return copy.copy_(tensor)
 
     def trim(self) -> None:
-        """Let go of the memory that is free when a pass is over; the next capture gets that of this one."""
+        """Release the memory that is free at the end of a pass; the next capture reuses the rest."""
         self._free.clear()
         for arrays in list(self._arrays.values()):
             free = set(map(id, _free(arrays)))

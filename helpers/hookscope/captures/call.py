@@ -22,11 +22,11 @@ __all__ = ["Call", "Missing", "NotCapturedError", "OverwrittenError", "Slot", "W
 
 
 class NotCapturedError(RuntimeError):
-    """What was asked for is not in the capture: the layer was not called, no gradient reached it, and so on."""
+    """The capture does not have this value: the layer was not called, no gradient reached it, and so on."""
 
 
 class OverwrittenError(RuntimeError):
-    """A tensor that `capture(..., copy=False)` kept by reference has been written to since.
+    """A tensor that `capture(..., copy=False)` kept by reference was overwritten later.
 
     Example:
         >>> from hookscope import capture
@@ -46,7 +46,7 @@ class OverwrittenError(RuntimeError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a capture is to keep: gradients, inputs, in which form, how many bytes at most, until which call of each."""
+    """The options of a capture: what to keep, in which form, how many bytes at most, and when to stop."""
 
     gradients: bool
     inputs: bool
@@ -56,7 +56,7 @@ class Wanted:
 
     @property
     def stats_only(self) -> bool:
-        """Whether statistics take the place of the tensors."""
+        """Whether statistics are kept instead of tensors."""
         return not isinstance(self.form, StorageOptions)
 
 
@@ -68,12 +68,11 @@ class Call:
 
     Attributes:
         layer: the layer's dotted name, `""` for the root.
-        number: which call of this layer it is within the capture, from 1.
+        number: the number of this call among the layer's calls in the capture, from 1.
         type: class name of the module.
-        by: name of the thread, or of the task of asyncio, that made it.
-        run: which pass of the model within the capture it belongs to, from 1; 0 for what a checkpoint runs again, in
-            backward.
-        overwritten_by: what wrote to the output after the layer had returned it; `""` if nothing did.
+        by: name of the thread or asyncio task that called the layer.
+        run: the number of the model's pass in the capture, from 1; 0 if a checkpoint runs the layer again in backward.
+        overwritten_by: what overwrote the output after the layer returned it; `""` if nothing did.
 
     """
 
@@ -99,16 +98,16 @@ class Call:
 
     @property
     def stats_only(self) -> bool:
-        """Whether statistics were kept in place of tensors."""
+        """Whether statistics were kept instead of tensors."""
         return self._wanted.stats_only
 
     @property
     def output(self) -> Any:
-        """What the layer returned, in its own structure, every tensor detached.
+        """What the layer returned, with the same structure, every tensor detached.
 
         Raises:
-            NotCapturedError: the layer raised, so it returned nothing; or only statistics were kept.
-            OverwrittenError: it was kept with `copy=False`, and has been written to since.
+            NotCapturedError: the layer raised an exception and returned nothing, or only statistics were kept.
+            OverwrittenError: `copy=False` kept a reference, and the tensor was overwritten later.
 
         """
         self._refuse(stats=False)
@@ -116,13 +115,13 @@ class Call:
 
     @property
     def grad(self) -> Any:
-        """The gradient with respect to the output, in the output's structure; None for tensors none reached.
+        """The gradient with respect to the output, with the same structure; None for tensors without a gradient.
 
-        After several backward passes it is their sum, as in `Tensor.grad`.
+        After several backward passes it is the sum of their gradients, as in `Tensor.grad`.
 
         Raises:
-            NotCapturedError: gradients were not asked for, the output does not require grad, no backward pass
-                has reached it inside the block, or only statistics were kept.
+            NotCapturedError: gradients were not requested, the output does not require grad, no backward pass
+                reached it inside the block, or only statistics were kept.
 
         """
         self._refuse(stats=False)
@@ -130,10 +129,10 @@ class Call:
 
     @property
     def stats(self) -> Any:
-        """The statistics of the output, in its own structure, a `Stats` for every tensor; needs `stats=True`.
+        """The statistics of the output, with the same structure and a `Stats` for each tensor; needs `stats=True`.
 
         Raises:
-            NotCapturedError: the layer raised, or tensors were kept, not statistics.
+            NotCapturedError: the layer raised an exception, or tensors were kept instead of statistics.
 
         """
         self._refuse(stats=True)
@@ -141,11 +140,11 @@ class Call:
 
     @property
     def grad_stats(self) -> Any:
-        """The statistics of the gradient, in the output's structure; needs `stats=True` and `gradients=True`.
+        """The statistics of the gradient, with the structure of the output; needs `stats=True` and `gradients=True`.
 
         Raises:
-            NotCapturedError: as for `grad`; or several backward passes went through the layer, whose gradients add
-                up, which statistics do not.
+            NotCapturedError: as for `grad`; or several backward passes went through the layer, and their statistics
+                cannot be added up.
 
         """
         self._refuse(stats=True)
@@ -153,18 +152,18 @@ class Call:
         passes = max(len(slot.grads) for slot in _slots(output))
         if passes > 1:
             raise NotCapturedError(
-                f"{passes} backward passes went through {self.label}; their gradients add up, their statistics do not: "
-                "enter a new block for each pass"
+                f"{passes} backward passes went through {self.label}, and statistics of gradients cannot be added up. "
+                "Use a new block for each pass"
             )
         return tree_map(lambda slot: _present(slot.grads[0]) if slot.grads else None, output, Slot)
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The positional arguments, as they were before the layer ran; `Stats` of them with `stats=True`.
+        """The positional arguments, as they were before the layer ran; with `stats=True`, their `Stats`.
 
         Raises:
-            NotCapturedError: inputs were not asked for.
-            OverwrittenError: they were kept with `copy=False`, and one has been written to since.
+            NotCapturedError: inputs were not requested.
+            OverwrittenError: `copy=False` kept references, and one of the tensors was overwritten later.
 
         """
         args: tuple[Any, ...] = self._inputs()[0]
@@ -172,11 +171,11 @@ class Call:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, as they were before the layer ran; `Stats` of them with `stats=True`.
+        """The keyword arguments, as they were before the layer ran; with `stats=True`, their `Stats`.
 
         Raises:
-            NotCapturedError: inputs were not asked for.
-            OverwrittenError: they were kept with `copy=False`, and one has been written to since.
+            NotCapturedError: inputs were not requested.
+            OverwrittenError: `copy=False` kept references, and one of the tensors was overwritten later.
 
         """
         kwargs: dict[str, Any] = self._inputs()[1]
@@ -184,7 +183,7 @@ class Call:
 
     def _inputs(self) -> Any:
         if not self._wanted.inputs:
-            raise NotCapturedError("inputs were not kept; write capture(model, ..., inputs=True)")
+            raise NotCapturedError("this capture did not keep inputs. Write capture(model, ..., inputs=True)")
         return tree_map(partial(self._read, what="an input"), self._args, Slot)
 
     def _read(self, slot: Slot, what: str = "the output") -> Any:
@@ -205,7 +204,7 @@ class Call:
 
     def _with_grads(self) -> Any:
         if not self._wanted.gradients:
-            raise NotCapturedError("gradients were not kept; write capture(model, ..., gradients=True)")
+            raise NotCapturedError("this capture did not keep gradients. Write capture(model, ..., gradients=True)")
         slots = _slots(self._results())
         if not any(slot.needs_grad for slot in slots):
             text = (
@@ -224,12 +223,12 @@ class Call:
 
     def _refuse(self, stats: bool) -> None:
         if self._wanted.stats_only and not stats:
-            raise NotCapturedError("only statistics were kept, see .stats and .grad_stats; leave out stats=True")
+            raise NotCapturedError("stats=True keeps only .stats and .grad_stats. Leave it out to keep tensors")
         if stats and not self._wanted.stats_only:
-            raise NotCapturedError("tensors were kept, not statistics; write capture(model, ..., stats=True)")
+            raise NotCapturedError("this capture kept tensors, not statistics. Write capture(model, ..., stats=True)")
 
     def slots(self) -> list[Slot]:
-        """List what was kept of the output's tensors; for the inside of this package."""
+        """List the slots of the output's tensors; internal to this package."""
         return _slots(self._output)
 
     def _shapes(self) -> str:
@@ -242,7 +241,7 @@ class Call:
 
 
 class Missing:
-    """Stands for a tensor that could not be kept; reading it raises an error with this text."""
+    """A placeholder for a tensor that could not be kept; reading it raises an error with this text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -258,7 +257,7 @@ def _present(value: Any) -> Any:
 
 
 class Slot:
-    """The place of one tensor in a call's output or inputs: what was kept of it, and of its gradients."""
+    """One tensor in a call's output or inputs: its stored value and its gradients."""
 
     __slots__ = ("_shape", "_version", "grads", "needs_grad", "value")
 
@@ -277,12 +276,14 @@ class Slot:
 
     @property
     def overwritten(self) -> bool:
-        """Whether the value is a reference, and the tensor has been written to."""
+        """Whether the value is a reference to a tensor that was overwritten later."""
         return self._version is not None and self._version != self.value._version  # type: ignore[union-attr]
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has memory of its own, and a version that starts anew.
-        lost = {"value": Missing("a reference was kept, and was overwritten before it was copied")}
+        lost = {
+            "value": Missing("this tensor was kept as a reference, and was overwritten before the capture was copied")
+        }
         state = {name: getattr(self, name) for name in self.__slots__}
         return state | (lost if self.overwritten else {}) | {"_version": None}
 
@@ -292,11 +293,11 @@ class Slot:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor, which is more than the value's if a sample is kept."""
+        """Shape of the whole tensor, even if only some of its samples are kept."""
         return self.value.shape if self._shape is None else self._shape  # type: ignore[union-attr]
 
     def add(self, grad: Tensor, form: StorageOptions | Callable[[Tensor], Stats], say: Callable[[str], None]) -> None:
-        """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
+        """Store a gradient: add it to the earlier ones as `Tensor.grad` does, or keep the statistics of each pass."""
         if is_wrapped(grad):
             self.grads = [Missing(f"a gradient has no values: {UNDER_TRANSFORM}")]
             return
@@ -339,22 +340,22 @@ def _slots(value: Any) -> list[Slot]:
 
 
 def why_uncalled(module: nn.Module, still_there: bool = True) -> str:
-    """Say why a layer may not have been called.
+    """Explain why a layer was probably not called.
 
     Args:
         module: the layer.
-        still_there: whether the model has it now.
+        still_there: whether the layer is still in the model.
 
     """
     if not still_there:
-        return "was not called: it was taken out of the model, or replaced, after capture(...); capture again"
+        return "was not called: it was removed from the model or replaced after capture(...). Capture again"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        return "was not called: torch never calls a ModuleList or ModuleDict, only what is in it"
+        return "was not called: torch never calls a ModuleList or ModuleDict, only the modules in it"
     if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
         return "was not called: it only holds parameters"
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
         return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
     return (
-        "was not called: this pass did not reach it, or reached it through .forward(...), or used its weight in a "
-        "function, or in code that was compiled before, none of which runs hooks"
+        "was not called: this pass did not reach it, or ran it without hooks (through .forward(...), through a "
+        "function that uses its weight, or in code that was compiled earlier)"
     )

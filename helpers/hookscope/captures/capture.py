@@ -1,4 +1,4 @@
-"""Choose layers of a model and what to keep of them, and check that before any pass."""
+"""Choose the layers to capture and what to keep, and check both before any pass."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def capture(
     max_bytes: int | None = None,
     stop: bool | int = False,
 ) -> Capture:
-    """Keep what chosen layers return, call by call, inside a with-block.
+    """Keep what chosen layers return, call by call, inside a with block.
 
-    Each output is copied when the layer returns it, so later in-place operations do not change it;
-    `Capture.overwritten` lists where that happened. The hooks only look: results, gradients, buffers and random
-    numbers are bit for bit what they are without. Limits: docs/limits/capture.md.
+    Each output is copied when the layer returns it, so later in-place operations do not change the copy;
+    `Capture.overwritten` lists the outputs that were overwritten. The hooks only watch: results, gradients, buffers
+    and random numbers stay the same, bit for bit. Limits: docs/limits/capture.md.
 
     Args:
         model: the model.
-        *which: layers, as `find_layers` takes them. Without any, all leaves.
-        gradients: keep the gradients of the outputs, too; call `backward()` inside the block.
-        inputs: keep args and kwargs of each call, too, as they were before the layer ran.
-        copy: False keeps references to outputs and inputs, which takes less memory. If one was overwritten,
-            reading it raises `OverwrittenError`. Writes that torch does not count, such as NumPy's, are not noticed.
-        stats: keep no tensors, only `Call.stats` and `Call.grad_stats`.
-        samples: keep these only, one or a slice, such as `slice(0, 4)`. The batch axis stays.
-        dtype: convert floating tensors, for example to `torch.float16`.
+        *which: which layers, as for `find_layers`. If you name none, all modules without children.
+        gradients: also keep the gradients of the outputs; call `backward()` inside the block.
+        inputs: also keep the args and kwargs of each call, as they were before the layer ran.
+        copy: False keeps references to outputs and inputs, which takes less memory. If a tensor is overwritten,
+            reading it raises `OverwrittenError`. Writes that torch does not count, such as NumPy's, go unnoticed.
+        stats: keep only `Call.stats` and `Call.grad_stats`, and no tensors.
+        samples: keep only this sample, or these, such as `slice(0, 4)`. The batch axis stays.
+        dtype: convert floating-point tensors, for example to `torch.float16`.
         device: move tensors, for example to `"cpu"`.
-        max_bytes: raise `MemoryError` in the pass before more is kept; `Capture.estimate` forecasts it.
-        stop: end the pass, and the block, when each chosen layer has returned once, or so many times.
+        max_bytes: raise `MemoryError` in the pass before it keeps more; `Capture.estimate` predicts the size.
+        stop: end the pass and the block when each chosen layer has returned once, or this many times.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(inplace=True))

@@ -8,23 +8,23 @@ __all__ = ["EarlyStop", "StopForward"]
 
 
 class StopForward(Exception):  # noqa: N818 (nothing went wrong)
-    """Leaves the model's forward; the capture that raised it swallows it at the end of its block.
+    """Raised to leave the forward of a model; the capture that raised it catches it at the end of its block.
 
-    Not a BaseException: torch runs the hooks with `always_call=True` of the layers around only for an Exception.
+    It is not a BaseException, because torch runs hooks with `always_call=True` only after an Exception.
     """
 
     def __init__(self, early_stop: EarlyStop) -> None:
-        super().__init__("capture(..., stop=True) has ended this pass, and has left its block before this")
+        super().__init__("capture(..., stop=True) ended this pass, but its block had already been left")
         self.early_stop = early_stop
 
 
 class EarlyStop:
-    """Counts the calls that are still to come, and raises when there are none.
+    """Counts the calls that are still missing, and raises an exception after the last one.
 
     Attributes:
-        owner: who may be stopped: the thread or task that has entered the block.
-        stopped: label of the call after which the pass ended; "" as long as it goes on.
-        caught: whether the model has caught the exception, and gone on.
+        owner: the thread or task that entered the block; only this one is stopped.
+        stopped: label of the call after which the pass ended; "" until then.
+        caught: whether the model caught the exception and continued.
 
     """
 
@@ -36,10 +36,10 @@ class EarlyStop:
         self.caught = False
 
     def returned(self, name: str, label: str, here: object) -> bool:
-        """Count a call that has returned, and raise if it was the last one that was waited for.
+        """Count a call that returned, and raise an exception if it was the last missing one.
 
         Returns:
-            Whether the pass would have to end here, but is that of another thread or task.
+            Whether the pass should end here but belongs to another thread or task.
 
         """
         self._left[name] -= 1
@@ -54,7 +54,7 @@ class EarlyStop:
         raise StopForward(self)
 
     def again(self, here: object) -> None:
-        """Raise at the end of a model that has caught the exception: what it returns now is not its output."""
+        """Raise again if the model caught the exception, because what it returns now is not its output."""
         if self.stopped and here is self.owner:
             self.caught = True
             raise StopForward(self)

@@ -23,9 +23,9 @@ def error_notes(error: BaseException, model: nn.Module, calls: Sequence[Call], l
         last: the last call that returned.
 
     """
-    at = f", the last one {calls[-1].label}" if calls else ""
-    was, it = ("1 call was", "it is") if len(calls) == 1 else (f"{len(calls)} calls were", "they are")
-    yield f"hookscope: {was} captured{at}; {it} in the error's .capture"
+    at = f", the last one in {calls[-1].label}" if calls else ""
+    was = "1 call was" if len(calls) == 1 else f"{len(calls)} calls were"
+    yield f"hookscope: {was} captured before this error{at}. Read the capture in the error's .capture"
     if is_write_to_hooked(error):
         yield _views(model, last)
 
@@ -40,7 +40,7 @@ def _views(model: nn.Module, last: Call | None) -> str:
         hooked = [last.layer]
     which = f"layer {hooked[0]!r}" if len(hooked) == 1 else f"one of the layers {', '.join(map(repr, hooked))}"
     if not hooked:
-        which = "a layer (it is a global hook, or the layer is not in this model)"
+        which = "a layer (it may be a global hook, or the layer is not in this model)"
     text = (
         f"hookscope: there is a full backward hook on {which}. Such hooks turn the inputs and outputs of a layer into "
         "views, and torch forbids in-place operations on these views. Remove the hook, and read the gradient from "

@@ -1,4 +1,4 @@
-"""Forecast what a capture will keep, by a pass that computes nothing."""
+"""Estimate how much a capture will keep, with a pass that computes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["estimate_bytes", "fake_parameters", "format_bytes"]
 
 
 def format_bytes(number: float) -> str:
-    """Write a number of bytes for people.
+    """Format a number of bytes for people.
 
     Example:
         >>> format_bytes(6400), format_bytes(3 << 30)
@@ -41,17 +41,17 @@ def estimate_bytes(
     kwargs: Mapping[str, Any],
     capturing: Callable[[Callable[[Tensor], Stats]], Any],
 ) -> int:
-    """Count the bytes that one pass keeps at most; see `Capture.estimate`.
+    """Return the maximum number of bytes that one pass keeps; see `Capture.estimate`.
 
     Args:
         model: the model.
-        wanted: what is kept.
-        args: the inputs of the pass.
-        kwargs: likewise.
-        capturing: makes a capture of the same layers that gives every tensor to a function.
+        wanted: the options of the capture.
+        args: the positional arguments of the model.
+        kwargs: the keyword arguments of the model.
+        capturing: creates a capture of the same layers that passes every tensor to a function.
 
     Raises:
-        RuntimeError: the model's path depends on values.
+        RuntimeError: the model cannot run without values.
 
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -77,15 +77,15 @@ def estimate_bytes(
             model(*args, **kwargs)
     except Exception as error:
         raise RuntimeError(
-            f"no estimate: {type(model).__name__} does not run on fake tensors ({type(error).__name__}); its path may "
-            "depend on values. Capture with stats=True or max_bytes=... instead"
+            f"cannot estimate the size, because {type(model).__name__} does not run on tensors without values "
+            f"({type(error).__name__}). Capture with stats=True or max_bytes=... instead"
         ) from error
     return total
 
 
 @contextmanager
 def fake_parameters(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Let fakes take the place of parameters and buffers: one written to in place would be really written to."""
+    """Replace parameters and buffers by fake ones, because in-place writes would change the real ones."""
     # Not torch.func.functional_call, which leaves its tensors in a module that the model holds under two names.
     held: list[MutableMapping[str, Any]] = [
         into

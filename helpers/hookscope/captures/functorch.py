@@ -1,4 +1,4 @@
-"""Recognize the tensors that the transforms of `torch.func` wrap, which are of no use outside the transform."""
+"""Recognize the tensors that the transforms of `torch.func` wrap, which cannot be used outside the transform."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ is_wrapped: Callable[[Tensor], bool] = getattr(
 )
 
 UNDER_TRANSFORM = (
-    "it ran under a transform of torch.func, such as vmap or grad, whose tensors cannot be used outside of it, so they "
-    "are not captured; call the model with the whole batch instead"
+    "it ran under a transform of torch.func, such as vmap or grad. Its tensors cannot be used outside the transform, "
+    "so they are not captured. Call the model with the whole batch instead"
 )

@@ -30,11 +30,11 @@ _LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
 def gradient_flow(seen: Capture) -> Picture:
     """Draw the sizes of activations and gradients, call by call, on a logarithmic axis.
 
-    Each call has one column: a mark at the mean of the absolute values, a line up to the largest, and below it the
-    share of exact zeros. `Picture.rows` has the numbers. Limits: docs/limits/gradient_flow.md.
+    Each call has one column. A mark shows the mean of the absolute values, and a line goes up to the largest one. The
+    share of exact zeros is below. `Picture.rows` has the numbers. Limits: docs/limits/gradient_flow.md.
 
     Args:
-        seen: a capture with tensors or with `stats=True`. With `gradients=True` it shows gradients too.
+        seen: a capture with tensors or with `stats=True`. With `gradients=True`, the drawing also shows gradients.
 
     Raises:
         NotCapturedError: the capture has no calls.
@@ -58,7 +58,7 @@ def gradient_flow(seen: Capture) -> Picture:
     calls = seen.calls
     if not calls:
         why = "".join(f"; layer {name or '(root)'!r} {reason}" for name, reason in list(seen.uncalled.items())[:3])
-        raise NotCapturedError(f"this capture has no calls{why or '; call the model inside the with-block'}")
+        raise NotCapturedError(f"this capture has no calls{why or '; call the model inside the with block'}")
     sizes = {
         "activation": [_size(call, "output") for call in calls],
         "gradient": [_size(call, "grad") for call in calls],
@@ -144,8 +144,8 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
     labels = [shorten(calls[i * each].label, _LONG) for i in marks]
     below.set_xticks(marks, labels, rotation=90, fontsize=8, parse_math=False)
     if len(marks) < len(calls):
-        what = f"a column is {each} calls, and " if each > 1 else ""
-        below.set_xlabel(f"shortened: {what}one column in {marks.step} has the name of its first call")
+        what = f"each column shows {each} calls, and " if each > 1 else ""
+        below.set_xlabel(f"shortened: {what}one column in {marks.step} is labeled with its first call")
     below.set_xlim(-0.6, columns - 0.4)
     return figure
 

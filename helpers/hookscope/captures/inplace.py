@@ -1,4 +1,4 @@
-"""Notice that a tensor has been written to in place, without holding on to its memory."""
+"""Detect in-place writes to a tensor, without keeping its memory alive."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Overwrites", "VersionWatch", "watch"]
 
 
 class VersionWatch:
-    """An eye on one tensor; made by `watch`.
+    """Watches one tensor; created by `watch`.
 
     Attributes:
-        counter: its `_version` counts the writes to the tensor and to views of it.
-        version: what it was at the beginning.
+        counter: its `_version` counts the writes to the tensor and to its views.
+        version: the count when the watch began.
         call: the call that returned the tensor; set by `Overwrites` only.
 
     """
@@ -33,11 +33,11 @@ class VersionWatch:
         self.counter, self.version = counter, counter._version
 
     def written(self) -> bool:
-        """Whether the tensor, or a view of it, has been written to since."""
+        """Whether the tensor, or a view of it, was written to since then."""
         return self.counter._version != self.version
 
     def operation(self) -> str | None:
-        """Name the last operation on the tensor as its node in the graph does, for example `ReluBackward0`."""
+        """Return the name of the tensor's autograd node, for example `ReluBackward0`."""
         if (tensor := self._tensor()) is None:
             return None
         try:
@@ -48,16 +48,16 @@ class VersionWatch:
 
 
 def watch(tensor: Tensor) -> VersionWatch | None:
-    """Keep an eye on a tensor that may be written to later.
+    """Watch a tensor for later writes.
 
-    torch counts writes (`Tensor._version`) in a counter that a tensor shares with what `detach()` makes of it. An alias
-    whose `.data` is replaced keeps the counter, and not the memory.
+    torch counts writes (`Tensor._version`) in a counter that a tensor shares with the result of `detach()`. If the
+    `.data` of this result is replaced, it keeps the counter but not the memory.
 
     Args:
         tensor: any tensor; it is not kept alive.
 
     Returns:
-        None if torch counts no writes: to inference tensors, and to tensors without memory.
+        None if torch does not count writes, as for inference tensors and for tensors without memory.
 
     Example:
         >>> ones = torch.ones(3)
@@ -105,9 +105,9 @@ def _nothing(device: torch.device | str) -> Tensor:
 
 
 class Overwrites:
-    """Finds out which outputs of a pass were written to after their layer had returned them, and by what.
+    """Finds the outputs of a pass that were overwritten after their layer returned them, and what overwrote them.
 
-    What is found is written into the calls, as `overwritten_by`.
+    The result is stored in the `overwritten_by` of the calls.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Overwrites:
         self._recent: list[VersionWatch] = []  # the last of them
 
     def add(self, tensor: Tensor, call: Call) -> None:
-        """Keep an eye on an output of a call."""
+        """Watch an output of a call."""
         try:
             eye = watch(tensor)
         except (RuntimeError, TypeError):  # a kind of tensor that has neither a version nor an alias
@@ -129,12 +129,12 @@ class Overwrites:
             del self._recent[0]
 
     def look(self, call: Call, last: Call | None, inside: bool) -> None:
-        """Note which of the latest outputs have been written to since the last look.
+        """Note which of the latest outputs were written to since the last check.
 
         Args:
             call: the call that begins, or has just ended.
             last: the last call that returned before.
-            inside: whether the write was inside `call`; else it was between `last` and it.
+            inside: whether the write happened inside `call`; otherwise it happened between `last` and `call`.
 
         """
         for eye in self._recent:
@@ -148,7 +148,7 @@ class Overwrites:
                     self._watched.remove(eye)
 
     def close(self, last: Call | None) -> None:
-        """Look at all outputs for the last time.
+        """Check all outputs for the last time.
 
         Args:
             last: the call that returned last.

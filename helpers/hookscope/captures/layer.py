@@ -10,11 +10,11 @@ __all__ = ["Layer"]
 
 
 class Layer:
-    """All calls of one layer; for a layer that was called once, also that call's `output`, `grad`, `args`, `kwargs`.
+    """All calls of one layer. If there is only one, you can read its `output`, `grad`, `args` and `kwargs` directly.
 
     Attributes:
         name: the layer's dotted name, `""` for the root.
-        calls: the calls in the order in which they began.
+        calls: the calls, in the order in which they started.
 
     """
 
@@ -25,39 +25,39 @@ class Layer:
     def _only(self, what: str) -> Call:
         if len(self.calls) != 1:
             raise NotCapturedError(
-                f"layer {self.name!r} was called {len(self.calls)} times; say which call you mean: "
+                f"layer {self.name!r} was called {len(self.calls)} times. Choose one of the calls: "
                 f"seen[{self.name!r}].calls[0].{what}"
             )
         return self.calls[0]
 
     @property
     def output(self) -> Any:
-        """What the layer returned, see `Call.output`; an error if it was called more than once."""
+        """What the layer returned, see `Call.output`; raises an error if the layer was called more than once."""
         return self._only("output").output
 
     @property
     def grad(self) -> Any:
-        """The gradient with respect to the output, see `Call.grad`; an error if it was called more than once."""
+        """The gradient with respect to the output, see `Call.grad`; an error if there is more than one call."""
         return self._only("grad").grad
 
     @property
     def stats(self) -> Any:
-        """The statistics of the output, see `Call.stats`; an error if it was called more than once."""
+        """The statistics of the output, see `Call.stats`; raises an error if there is more than one call."""
         return self._only("stats").stats
 
     @property
     def grad_stats(self) -> Any:
-        """The statistics of the gradient, see `Call.grad_stats`; an error if it was called more than once."""
+        """The statistics of the gradient, see `Call.grad_stats`; raises an error if there is more than one call."""
         return self._only("grad_stats").grad_stats
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The positional arguments, see `Call.args`; an error if the layer was called more than once."""
+        """The positional arguments, see `Call.args`; raises an error if there is more than one call."""
         return self._only("args").args
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, see `Call.kwargs`; an error if the layer was called more than once."""
+        """The keyword arguments, see `Call.kwargs`; raises an error if there is more than one call."""
         return self._only("kwargs").kwargs
 
     def __repr__(self) -> str:

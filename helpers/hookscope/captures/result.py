@@ -1,4 +1,4 @@
-"""What a capture has kept, by layer and call, and how it is entered and ended."""
+"""What a capture kept, by layer and call, and its with block."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = ["Capture"]
 class Capture(Result, Mapping[str, Layer]):
     """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
 
-    Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
-    times can be asked for by call, too: ``seen["relu#2"]``; and any layer by itself: ``seen[net.relu]``.
+    Iterating gives the layers that were called, in the order of their first calls. If a layer was called several
+    times, you can name the call: ``seen["relu#2"]``. You can also pass the module: ``seen[net.relu]``.
 
-    Copied or pickled, it goes without its model: it can be read then, and not entered. A capture keeps its model alive.
+    A copied or pickled capture has no model: you can read it, but not enter it. A capture keeps its model alive.
 
     Attributes:
         title: class name of the model.
-        stopped: label of the call after which `stop=True` ended the pass; "" if it went on to its end.
-        modules: the modules of the model when this was made; for the inside of this package.
+        stopped: label of the call after which `stop=True` ended the pass; "" if the pass was not ended.
+        modules: the modules of the model when the capture was created; internal to this package.
 
     """
 
@@ -94,7 +94,7 @@ class Capture(Result, Mapping[str, Layer]):
 
     def _name_of(self, layer: nn.Module) -> str:
         if not hasattr(self, "_model"):
-            raise LayerNotFoundError("this capture is a copy without its model: ask for a layer by its name")
+            raise LayerNotFoundError("this capture is a copy without its model. Pass the name of a layer")
         name = self._layers.get(layer, self.modules.names.get(layer))
         if name is None:
             raise LayerNotFoundError(f"this {type(layer).__name__} is not in the model that was captured")
@@ -116,16 +116,16 @@ class Capture(Result, Mapping[str, Layer]):
 
     @property
     def uncalled(self) -> dict[str, str]:
-        """The chosen layers that were not called, each with why that may be."""
+        """The chosen layers that were not called, each with the probable reason."""
         if not hasattr(self, "_model"):
             return dict(self._uncalled)
         if not self._entered:
-            why = "was not called: this capture was never entered; call the model inside its with-block"
+            why = "was not called: the with block of this capture never ran. Call the model inside it"
             return dict.fromkeys(self._layers.values(), why)
         if not self._record.ran:
             why = (
-                "was not called, nor was the model: call it inside the with-block, not by .forward(...), nor in code "
-                "that was compiled before, nor as a traced or exported copy: none of these runs hooks"
+                "was not called, and neither was the model. Call model(...) inside the with block. Hooks do not run "
+                "with model.forward(...), in code that was compiled earlier, or in a traced or exported copy"
             )
             return dict.fromkeys(self._layers.values(), why)
         called = self._record.by_layer()
@@ -138,19 +138,19 @@ class Capture(Result, Mapping[str, Layer]):
 
     @property
     def overwritten(self) -> dict[str, str]:
-        """The outputs that were written to after their layer had returned them, each with by what.
+        """The outputs that were overwritten after their layer returned them, each with what overwrote it.
 
-        Keys are labels of calls. Not listed are writes that torch does not count: through `.data`, a NumPy array or
-        DLPack, and to tensors made in `torch.inference_mode`.
+        The keys are labels of calls. Writes that torch does not count are not listed: those through `.data`, a NumPy
+        array or DLPack, and those to tensors from `torch.inference_mode`.
         """
         return {call.label: call.overwritten_by for call in self._record.order if call.overwritten_by}
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What else there is to know about this capture."""
+        """Further notes on this capture."""
         notes = dict(self._record.notes)
         if self._record.unwatched:
-            notes["torch counts no writes in inference mode, so .overwritten does not list them"] = None
+            notes["torch does not count writes in inference mode, so .overwritten does not list them"] = None
         # Looked for when somebody reads, so that the pass does not wait for it.
         if hasattr(self, "_model") and len(self) and self.modules.leaves.keys() <= set(self._layers.values()):
             notes |= dict.fromkeys(unregistered_modules(Modules(self._model)))
@@ -173,9 +173,9 @@ class Capture(Result, Mapping[str, Layer]):
 
     @property
     def caption(self) -> str:
-        """How many calls of how many layers there are, and how many layers were not called."""
+        """The number of calls and layers, and how many of the chosen layers were not called."""
         uncalled = len(self.uncalled)
-        missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
+        missing = f"; {uncalled} of the chosen layers were not called, see .uncalled" if uncalled else ""
         stopped = f"; the pass was ended after {self.stopped}" if self.stopped else ""
         return f"{self.title}: {len(self._record.order)} calls of {len(self)} layers{stopped}{missing}"
 
@@ -183,7 +183,7 @@ class Capture(Result, Mapping[str, Layer]):
 
     def __enter__(self) -> Self:
         if self._open:
-            raise RuntimeError("this capture is already open; make another one with capture(...)")
+            raise RuntimeError("this capture is already open. Create another one with capture(...)")
         self._need_model()
         self.stopped = ""
         self._record = PassRecorder(self.modules, self._layers, self._wanted, self._fused, Buffers(self._model))
@@ -213,10 +213,10 @@ class Capture(Result, Mapping[str, Layer]):
         return ended
 
     def start(self) -> Self:
-        """Start capturing without a with-block, until `stop()`; for notebooks, where a pass may have its own cell.
+        """Start capturing without a with block, until `stop()`, for example if the pass runs in another notebook cell.
 
-        A model has one started capture at most: starting another stops the first. So a cell that is run twice
-        replaces its capture, and hooks do not pile up.
+        A model has at most one started capture: starting another one stops the first. So if you run a cell twice,
+        the new capture replaces the old one, and hooks do not pile up.
 
         Example:
             >>> import torch, hookscope
@@ -229,7 +229,9 @@ class Capture(Result, Mapping[str, Layer]):
 
         """
         if self._wanted.stop:
-            raise ValueError("stop=True ends a with-block, and start() has none: write `with capture(...) as seen:`")
+            raise ValueError(
+                "start() does not work with stop=True, which needs a with block. Write `with capture(...) as seen:`"
+            )
         other = _started.get(self._model, lambda: None)()
         if other is not None and other is not self:
             other.stop()
@@ -238,7 +240,7 @@ class Capture(Result, Mapping[str, Layer]):
         return self
 
     def stop(self) -> Self:
-        """Take the hooks of a started capture off; nothing happens if it was stopped before."""
+        """Remove the hooks of a started capture; if it is already stopped, do nothing."""
         if self._open:
             self.__exit__(None, None, None)
         return self
@@ -248,22 +250,22 @@ class Capture(Result, Mapping[str, Layer]):
         self._record.remove()
 
     def estimate(self, *args: Any, kwargs: Mapping[str, Any] | None = None, **_unknown: Never) -> int:
-        """Forecast how many bytes one pass will keep at most, without computing anything.
+        """Estimate the maximum number of bytes that one pass will keep, without computing anything.
 
-        The model runs on fake tensors, which have shapes and no values: parameters, buffers, attributes of modules,
-        random numbers and the inputs stay as they are. The first estimate of a process takes some seconds, in which
-        torch loads what it needs for them; later ones take milliseconds.
+        The model runs on fake tensors, which have shapes but no values. Parameters, buffers, attributes of modules,
+        random numbers and the inputs do not change. The first estimate takes a few seconds, because torch has to load
+        its support for fake tensors; later ones take milliseconds.
 
         Args:
             *args: positional arguments of the model.
-            kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
+            kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
 
         Returns:
-            Bytes for outputs, for inputs if they are kept, and for gradients if they are kept and the output
-            requires grad; 0 with `stats=True`.
+            The bytes of the outputs, and of the inputs and gradients if they are kept. Gradients count if the output
+            requires grad. With `stats=True` it is 0.
 
         Raises:
-            RuntimeError: the model's path depends on values, so that it cannot run without them.
+            RuntimeError: the model cannot run without values, because its control flow depends on them.
 
         Example:
             >>> import torch, hookscope
@@ -282,7 +284,7 @@ class Capture(Result, Mapping[str, Layer]):
     def __getstate__(self) -> dict[str, Any]:
         # What was kept, to be read elsewhere, without the model.
         if self._open:
-            raise RuntimeError("this capture is open; copy or pickle it after the with-block")
+            raise RuntimeError("this capture is open. Copy or pickle it after the with block")
         self._record.notes.update(dict.fromkeys(self.notes))
         state = {name: value for name, value in vars(self).items() if name not in _OF_THE_MODEL}
         return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_record": self._record}
@@ -301,11 +303,11 @@ class Capture(Result, Mapping[str, Layer]):
         return dict(enumerate(self._layers.values()))
 
     def like(self, **changed: Any) -> Capture:
-        """Make another capture of the same layers, which wants something else; for the inside of this package."""
+        """Create a capture of the same layers with other options; internal to this package."""
         return Capture(self.modules, self._layers, replace(self._wanted, **changed))
 
 
-_NO_MODEL = "this capture is a copy without its model, to be read; make another with capture(...)"
+_NO_MODEL = "this capture is a copy without its model, so you can only read it. Create a new one with capture(...)"
 _OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_record")
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""Statistics of a tensor, in place of the tensor."""
+"""Statistics of a tensor, which a capture can keep instead of the tensor."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _PIECE = 1 << 18  # elements; 1 MB of float32
 
 
 class Stats(NamedTuple):
-    """What is left of a tensor when only its statistics are kept.
+    """The statistics of a tensor.
 
-    Of a tensor without values, as on the device `meta`, all but shape and dtype is nan.
+    If the tensor has no values, as on the device `meta`, everything but shape and dtype is nan.
 
     Attributes:
-        shape: shape of the tensor.
-        dtype: its dtype, for example `torch.float32`.
-        mean: of the finite values; nan if there are none.
-        std: their population standard deviation, likewise.
-        mean_abs: the mean of their absolute values, likewise.
-        min: the lowest finite value.
-        max: the highest finite value.
-        zeros: how many values are exactly 0.
-        nan: how many are NaN.
-        inf: how many are infinite.
+        shape: the shape of the tensor.
+        dtype: the dtype of the tensor, for example `torch.float32`.
+        mean: the mean of the finite values; nan if there are none.
+        std: the population standard deviation of the finite values; nan if there are none.
+        mean_abs: the mean of the absolute finite values; nan if there are none.
+        min: the smallest finite value.
+        max: the largest finite value.
+        zeros: the number of values that are exactly 0.
+        nan: the number of NaN values.
+        inf: the number of infinite values.
 
     """
 
@@ -47,10 +47,10 @@ class Stats(NamedTuple):
 
 
 def compute_stats(tensor: Tensor) -> Stats:
-    """Compute the statistics of a tensor; nothing of it is kept.
+    """Compute the statistics of a tensor, without keeping the tensor.
 
     Args:
-        tensor: any real tensor, on any device. Complex numbers count by their absolute value.
+        tensor: any tensor, on any device. For complex values, the absolute values are used.
 
     Example:
         >>> compute_stats(torch.tensor([0.0, 2.0, float("nan")]))[2:]
@@ -69,7 +69,7 @@ def compute_stats(tensor: Tensor) -> Stats:
 
 
 def unknown_stats(tensor: Tensor) -> Stats:
-    """Return the statistics of a tensor without values: shape and dtype, and NaN."""
+    """Return the statistics of a tensor without values: shape and dtype, and NaN for the rest."""
     return Stats(shape_of(tensor), tensor.dtype, *(math.nan,) * 8)
 
 
@@ -92,7 +92,7 @@ def _flat(values: Tensor) -> Tensor:
 
 
 def shape_of(tensor: Tensor) -> tuple[Any, ...]:
-    """Return the shape of a tensor, `"?"` for a ragged side.
+    """Return the shape of a tensor, with `"?"` for a ragged dimension.
 
     Example:
         >>> shape_of(torch.ones(2, 3))

@@ -18,25 +18,25 @@ __all__ = ["StorageOptions", "bytes_of", "keep_fallback"]
 def keep_fallback(
     tensor: Tensor, form: StorageOptions | Callable[[Tensor], Stats], error: Exception, say: Callable[[str], None]
 ) -> Tensor | Stats:
-    """Keep a tensor as well as it goes, where it cannot be kept in the form that was asked for.
+    """Store a tensor as well as possible if it cannot be stored in the requested form.
 
     Args:
         tensor: the tensor.
-        form: what was asked for.
-        error: what torch raised about it.
-        say: is told what was done.
+        form: the requested form.
+        error: the error that torch raised.
+        say: called with a note that explains what was stored instead.
 
     """
     kind = _kind_of(tensor)
     if not isinstance(form, StorageOptions):
-        say(f"torch has no statistics of a {kind} ({type(error).__name__}); they are NaN")
+        say(f"torch cannot compute statistics of a {kind} ({type(error).__name__}), so they are NaN")
         return unknown_stats(tensor)
     try:
         kept = tensor.detach().clone()
     except Exception:  # whatever a class of somebody else's raises
-        say(f"a {kind} cannot be copied ({type(error).__name__}); only its shape is kept")
+        say(f"a {kind} cannot be copied ({type(error).__name__}), so only its shape is kept")
         return torch.empty(tensor.shape if not tensor.is_nested else (), dtype=tensor.dtype, device="meta")
-    say(f"a {kind} is kept whole and as it is: torch refuses what was asked for ({type(error).__name__})")
+    say(f"torch cannot slice or convert a {kind} ({type(error).__name__}), so all of it is kept unchanged")
     return kept
 
 
@@ -50,13 +50,13 @@ def _kind_of(tensor: Tensor) -> str:
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """How to keep a tensor.
+    """How to store a tensor.
 
     Attributes:
-        samples: keep these samples only, along the first axis, which stays; None keeps all.
-        dtype: convert floating tensors to this dtype; None leaves them.
-        device: move to this device; None leaves them.
-        copy: copy the tensor; False keeps a reference where `refers_to` says so.
+        samples: which samples to keep on the first axis; None keeps all.
+        dtype: convert floating-point tensors to this dtype; None does not convert them.
+        device: move tensors to this device; None does not move them.
+        copy: whether to copy the tensor; if False, a reference is stored when `refers_to` allows it.
 
     """
 
@@ -84,11 +84,11 @@ class StorageOptions:
         return part.to(device=self.device, dtype=dtype, copy=True)
 
     def part_of(self, tensor: Tensor) -> Tensor:
-        """Return the samples of a tensor that are to be kept."""
+        """Return the samples of a tensor that will be kept."""
         return tensor if self.samples is None or not tensor.dim() else tensor[self.samples]
 
     def refers_to(self, tensor: Tensor) -> bool:
-        """Whether a tensor is kept by reference: torch counts the writes to it, and nothing has to be converted."""
+        """Whether a tensor is stored by reference: torch counts the writes to it, and it needs no conversion."""
         return (
             not self.copy
             and type(tensor) in (Tensor, nn.Parameter)
@@ -99,7 +99,7 @@ class StorageOptions:
         )
 
     def bytes_of(self, tensor: Tensor) -> int:
-        """Count the bytes that keeping this tensor takes ."""
+        """Return how many bytes the stored tensor takes."""
         try:
             part = self.part_of(tensor)
         except (RuntimeError, TypeError):  # sparse and nested tensors are not sliced
@@ -108,20 +108,20 @@ class StorageOptions:
         return bytes_of((part.numel(),) if part.is_nested else part.shape, dtype)
 
     def picks_nothing(self, tensor: Tensor, kept: object) -> bool:
-        """Whether the samples asked for are not in a tensor, of which `kept` was made."""
+        """Whether a tensor has none of the requested samples; `kept` is what was stored of it."""
         if self.samples is None or not tensor.dim() or not isinstance(kept, Tensor) or kept.is_nested:
             return False
         return not kept.shape[:1].numel()
 
     def asked(self) -> str:
-        """Write the samples that are wanted, as they were asked for."""
+        """Return the requested samples as text, such as ``samples=0``."""
         start, stop = (self.samples.start, self.samples.stop) if self.samples else (None, None)
         one = stop is not None and start is not None and stop == start + 1
         return f"samples={start if one else f'{start}:{stop}'}"
 
 
 def bytes_of(shape: Iterable[int], dtype: torch.dtype) -> int:
-    """Count the bytes of a dense tensor.
+    """Return the size of a dense tensor in bytes.
 
     Example:
         >>> bytes_of((1, 64, 112, 112), torch.float32)

@@ -1,4 +1,4 @@
-"""Find modules that a model holds beside its own, where no capture of all of it reaches them."""
+"""Find modules that a model stores without registering them, so a capture of all layers does not include them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["unregistered_modules"]
 
 
 def unregistered_modules(modules: Modules) -> Iterator[str]:
-    """Yield a sentence for each attribute with modules that the model does not list, as those in a plain list.
+    """Yield a sentence for each attribute with unregistered modules, such as the modules in a plain list.
 
-    What is only made in a forward leaves no trace there, and is not found.
+    Modules that are created in `forward` and not stored are not found.
 
     Args:
-        modules: those of the model.
+        modules: the modules of the model.
 
     Example:
         >>> net = nn.Identity()
@@ -35,8 +35,8 @@ def unregistered_modules(modules: Modules) -> Iterator[str]:
                 held = "a module" if count == 1 else f"{count} modules"
                 yield (
                     f"layer {name or '(root)'} keeps {held} in its attribute {attribute!r} that "
-                    f"{'is' if count == 1 else 'are'} not in the model: if called, nothing of that is here. "
-                    "nn.ModuleList or nn.ModuleDict puts modules into the model; hookscope.record shows such calls"
+                    f"{'is' if count == 1 else 'are'} not in the model: their calls are not captured. To register "
+                    "them, use nn.ModuleList or nn.ModuleDict; hookscope.record shows such calls"
                 )
 
 

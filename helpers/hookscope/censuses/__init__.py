@@ -1,4 +1,4 @@
-"""List the hooks on a model, an optimizer or a tensor, with where they were defined, and remove them."""
+"""List and remove the hooks on a model, an optimizer or a tensor, and show where they were defined."""
 
 from hookscope.censuses.census import KINDS, Census, HookEntry, census, removing_new_hooks
 

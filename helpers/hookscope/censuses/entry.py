@@ -1,4 +1,4 @@
-"""Describe one registered hook: the dict of torch that it is in, its function, and where that was defined."""
+"""Describe one registered hook: the dict in which torch stores it, its function, and where this was defined."""
 
 from __future__ import annotations
 

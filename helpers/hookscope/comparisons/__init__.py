@@ -1,4 +1,4 @@
-"""Compare a legacy with a full backward hook on one module, and explain why they get different gradients."""
+"""Compare a legacy and a full backward hook on a module, and explain why they get different gradients."""
 
 from hookscope.comparisons.compare import BackwardComparison, HookView, compare_backward_hooks
 

@@ -1,4 +1,4 @@
-"""Write the plain torch lines that do what a capture or an edit does."""
+"""Write plain torch code that does the same as a capture or an edit."""
 
 from hookscope.explanations.explain import Explanation, explain
 

@@ -1,4 +1,4 @@
-"""Write plain torch lines as text: those that keep what layers return, and where a hook finds a tensor."""
+"""Write plain torch code as text: code that keeps the outputs of layers, and the place of a tensor in a hook."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ COPY = "  # a copy: others may hold the tensor itself"
 
 
 def script(*parts: str) -> str:
-    """Put parts together, functions between two empty lines, with the imports and the function that they use."""
+    """Join parts of code, with two empty lines around functions, and add the imports and the function that they use."""
     text, after_function = "", False
     listing = [_TENSORS_IN] if any("tensors_in(" in part for part in parts) else []
     for part in filter(None, [*parts[:1], *listing, *parts[1:]]):
@@ -101,12 +101,12 @@ def script(*parts: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Write names as a list, on several lines if there are many."""
+    """Write names as a list, on several lines if it is long."""
     return pformat(list(names), width=80, compact=True)
 
 
 def loss_lines(plain: bool) -> list[str]:
-    """Write a loss of `result`, which is one tensor if `plain`, and the backward pass."""
+    """Write a loss of `result` and the backward pass; `plain` means that `result` is one tensor."""
     loss = "result.sum()" if plain else "sum(t.sum().real for t in tensors_in(result) if t.requires_grad)"
     return ["# Put your own loss here; this one adds up what the model returns.", f"loss = {loss}", "loss.backward()"]
 
@@ -120,14 +120,14 @@ def capture_code(
     inputs: bool = False,
     pick: str = "",
 ) -> str:
-    """Write the lines that keep what layers return.
+    """Write the code that keeps the outputs of layers.
 
     Args:
         names: the layers.
-        run: the lines that run the model.
-        plain: whether each returns one tensor, which else may be in tuples, lists and dicts.
-        gradients: keep gradients, too.
-        inputs: keep arguments, too.
+        run: the code that runs the model.
+        plain: whether each layer returns one tensor; otherwise tensors can be in tuples, lists and dicts.
+        gradients: also keep gradients.
+        inputs: also keep arguments.
         pick: a line that takes one tensor out of `output`.
 
     """
@@ -185,18 +185,18 @@ class TensorPath:
 
     @classmethod
     def of(cls, layer: str, to: str, keys: Sequence[tuple[str, Any]]) -> TensorPath:
-        """Make a place of "output", "input" or "grad", and of keys as an edit has found them, from the outside in.
+        """Create a path from "output", "input" or "grad", and the keys that an edit found, from the outside in.
 
         Raises:
-            ValueError: the tensor is too deep inside.
+            ValueError: the tensor is too deep inside the value.
 
         """
         kind, key = keys[0] if keys else ("", None)
         item = to == "output" and (kind == "dict" or (kind == "tuple" and isinstance(key, int) and key >= 0))
         if len(keys) > 1 or not (to == "input" or item or (to in ("output", "grad") and not keys)):
             raise ValueError(
-                f"explain cannot write a change inside what layer {layer!r} returns or computes: change a whole output "
-                "or input, the gradient of a whole output, or an item of a tuple or dict"
+                f"explain cannot write code for an edit deep inside a value or the attention of layer {layer!r}. Edit "
+                "a whole output or input, the gradient of a whole output, or an item of a tuple or dict"
             )
         if to == "input":
             return cls("kwargs", "dict", key) if isinstance(key, str) else cls("args", "tuple", key)
@@ -208,7 +208,7 @@ class TensorPath:
         return f"{self.holder}[{self.key!r}]" if self.kind else self.holder
 
     def back(self, new: str) -> str:
-        """Write what the hook returns, with `new` in place of the tensor."""
+        """Write the return value of the hook, with `new` instead of the tensor."""
         holder, key = self.holder, self.key
         if self.kind == "dict":
             return f"{'args, ' if holder == 'kwargs' else ''}{{**{holder}, {key!r}: {new}}}"
@@ -227,7 +227,7 @@ class TensorPath:
 
 
 def index_text(index: Any) -> str:
-    """Write an index as it stands in code.
+    """Write an index as in code.
 
     Example:
         >>> index_text((slice(None), 3, ...))

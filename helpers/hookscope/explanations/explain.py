@@ -18,12 +18,12 @@ RUN = "result = model(*inputs)  # for keyword arguments: model(**inputs)"
 
 
 class Explanation:
-    """Python source that does with plain torch what a capture or an edit does; made by `explain`.
+    """Plain torch code that does the same as a capture or an edit; created by `explain`.
 
     Attributes:
-        code: the source. It takes `model` and `inputs`, what it is called with, and runs one pass.
-        title: what it does, in a few words.
-        names: what else the source takes, by name: the tensors and functions of an edit.
+        code: the source code. It uses `model` and `inputs`, the arguments of the model, and runs one pass.
+        title: a short description.
+        names: other variables of the code, by name: the tensors and functions of an edit.
 
     """
 
@@ -48,10 +48,10 @@ class Explanation:
 
 @singledispatch
 def explain(obj: Any) -> Explanation:
-    """Write the plain torch lines that do what a capture or an edit does.
+    """Write plain torch code that does the same as a capture or an edit.
 
-    The lines take `model` and `inputs`, a tuple of positional arguments. They register hooks, run one pass, and remove
-    the hooks. Limits: docs/limits/explain.md.
+    The code uses the variables `model` and `inputs`, a tuple of positional arguments. It registers hooks, runs one
+    pass, and removes the hooks. Limits: docs/limits/explain.md.
 
     Args:
         obj: what `capture` returned, before or after its pass; or what `edit` returned, after its pass.
@@ -61,7 +61,7 @@ def explain(obj: Any) -> Explanation:
 
     Raises:
         TypeError: `obj` is not a capture or an edit, or it is a copy without its model.
-        ValueError: plain lines cannot do this. The message names what, and what to do.
+        ValueError: plain code cannot do this. The message says what to do instead.
 
     Example:
         >>> from hookscope import capture
@@ -77,7 +77,7 @@ def explain(obj: Any) -> Explanation:
 
     """
     raise TypeError(
-        f"explain writes the lines of a capture or an edit, and not of a {type(obj).__name__}: give it what "
+        f"explain writes the code of a capture or an edit, not of a {type(obj).__name__}. Pass what "
         "hookscope.capture(...) or hookscope.edit(...) returned"
     )
 
@@ -89,13 +89,13 @@ def _explain_capture(seen: Capture) -> Explanation:
 
 def _code_of(seen: Capture) -> str:
     if not hasattr(seen, "modules"):
-        raise TypeError("this capture is a copy without its model; explain the capture that it was made from")
+        raise TypeError("this capture is a copy without its model. Explain the original capture")
     wanted = seen._wanted
     given = {option: getattr(wanted.form, option, None) is not None for option in ("samples", "dtype", "device")}
     given |= {"copy": not getattr(wanted.form, "copy", True), "stats": wanted.stats_only, "stop": bool(wanted.stop)}
     for option, there in given.items():
         if there:
-            raise ValueError(f"explain cannot write {option}= of capture: leave it out, and explain that capture")
+            raise ValueError(f"explain cannot write code for {option}=. Capture without it, and explain that capture")
     layers = {name: seen.modules.find(name) for name in [*seen, *seen.uncalled]}
     plain = _returned_tensors(seen) if seen.calls else all(map(returns_tensor, layers.values()))
     run = [RUN, *(loss_lines(returns_tensor(seen.modules.model)) if wanted.gradients else [])]
@@ -110,11 +110,11 @@ def _returned_tensors(seen: Capture) -> bool:
             output = call.output
             given = (call.args, call.kwargs) if seen._wanted.inputs else None
         except NotCapturedError as error:
-            raise ValueError(f"explain cannot write this capture: {error}; capture another pass") from error
+            raise ValueError(f"explain cannot write code for this capture: {error}. Capture another pass") from error
         if kind := _unknown(output) or _unknown(given):
             raise ValueError(
-                f"explain cannot write call {call.label}, since a {kind} went in or out: capture layers that have "
-                "tensors there, or tuples, lists and dicts of them"
+                f"explain cannot write code for call {call.label}, because its inputs or outputs contain a {kind}. "
+                "Capture layers with tensors only, or with tuples, lists and dicts of tensors"
             )
         plain = plain and isinstance(output, Tensor)
     return plain

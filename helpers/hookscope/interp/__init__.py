@@ -1,1 +1,1 @@
-"""Look into a model by changing it: edits, sweeps, attention, lenses, data sets of activations, profiles."""
+"""Interpret a model: edits, sweeps, attention, lenses, data sets of activations, profiles."""

@@ -1,4 +1,4 @@
-"""Record in which order hooks of every kind fire."""
+"""Record the order in which hooks of every kind fire."""
 
 from hookscope.recordings.record import KINDS, Event, FullBackwardHookError, Recording, record
 

@@ -121,7 +121,7 @@ def _build_layers(
 def photo_cnn() -> PhotoCNN:
     """Return a `PhotoCNN` with the weights that were trained on ImageNet, in eval mode.
 
-    The weights (M. Tan and Q. Le, converted by ML Illustrated, Apache-2.0) are in a package of their own, which the
+    The weights (M. Tan and Q. Le, converted by ML Illustrated, Apache-2.0) are in a separate package, which the
     set-up of hookscope installs. `has_photo_weights` tells whether it is there.
 
     Returns:

@@ -208,7 +208,7 @@ def mnist(root: str | Path = "data", train: bool = False, download: bool = False
         limit: the maximum number of images.
 
     Returns:
-        Digits. `source` tells which ones they are, and `note`, which is also printed, why these are not MNIST.
+        Digits. `source` says which digits they are, and `note`, which is also printed, says why they are not MNIST.
 
     """
     if limit is not None and limit < 0:

@@ -29,7 +29,7 @@ _SHA256 = {  # of the files as they were published
 def sentence_encoder() -> tuple[BertModel, PreTrainedTokenizerFast]:
     """Return all-MiniLM-L6-v2 and its tokenizer: a BERT with 6 layers of 12 heads and width 384, in eval mode.
 
-    The weights (N. Reimers and others, Apache-2.0) are in a package of their own, which the set-up of hookscope
+    The weights (N. Reimers and others, Apache-2.0) are in a separate package, which the set-up of hookscope
     installs. `has_sentence_weights` tells whether it is there. The vector of a sentence is the mean of the rows of
     `last_hidden_state`, without those of padding.
 

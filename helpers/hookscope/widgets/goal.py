@@ -1,4 +1,4 @@
-"""What a gradient is computed of: class scores if the model returns some, else the sum of an output."""
+"""The value whose gradient is computed: class scores if the model returns some, else the sum of an output."""
 
 from __future__ import annotations
 

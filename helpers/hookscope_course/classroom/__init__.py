@@ -1,4 +1,4 @@
-"""The course in front of a class: a chapter for the projector, slides without a kernel, hand-outs.
+"""The course in a classroom: a chapter for the projector, slides without a kernel, handouts.
 
     python -m hookscope_course class 02      # make class CHAPTER=02, hookscope class 02
     python -m hookscope_course slides 02

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 if sys.platform == "win32":
-    raise ImportError("only Linux can shut a process in; on Windows, use WSL")
+    raise ImportError("only Linux can sandbox a process. On Windows, use WSL")
 
 import fcntl
 import resource
@@ -87,7 +87,7 @@ def confine(
 
     """
     if not sys.platform.startswith("linux"):
-        raise ConfinementError("only Linux can shut a process in")
+        raise ConfinementError("only Linux can sandbox a process")
     for what, most in (
         (resource.RLIMIT_CPU, limits.cpu_seconds),
         (resource.RLIMIT_DATA, limits.memory),
@@ -130,7 +130,7 @@ def _make_private(folder: Path, size: int) -> None:
     """Put an empty folder in memory over one that others use."""
     mount = _libc().mount
     if mount(None, b"/", None, _ALL_BELOW | _PRIVATE, None):
-        raise _refused("folders of its own (mount)")
+        raise _refused("private folders (mount)")
     options = f"size={size},mode=0700".encode()
     if mount(b"tmpfs", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(_NO_SUID | _NO_DEVICES), options):
         raise _refused(f"a private {folder} (mount)")
@@ -140,7 +140,7 @@ def _close_the_files(readable: Iterable[Path], writable: Iterable[Path], listabl
     libc = _libc()
     version = libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     if version < 1:
-        raise _refused("to close files to a process (Landlock)")
+        raise _refused("to block files for a process (Landlock)")
     rights = (1 << _BITS.get(version, 16)) - 1
     settings = struct.pack("QQQ", rights, 0, _SIGNALS_STAY_INSIDE)[: 8 if version < 4 else 16 if version < 6 else 24]
     rules = libc.syscall(_CREATE, settings, ctypes.c_size_t(len(settings)), ctypes.c_uint32(0))
@@ -161,7 +161,7 @@ def _close_the_files(readable: Iterable[Path], writable: Iterable[Path], listabl
             finally:
                 os.close(opened)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or libc.syscall(_RESTRICT, rules, ctypes.c_uint32(0)):
-        raise _refused("to close files to this process (Landlock)")
+        raise _refused("to block files for this process (Landlock)")
     os.close(rules)
 
 
@@ -171,7 +171,7 @@ def _close_the_sockets() -> None:
     Neither the network's namespace nor Landlock closes a Unix socket that has a path.
     """
     if platform.machine() not in _MACHINES:
-        raise ConfinementError(f"sockets can be closed on {' and '.join(_MACHINES)} only, not on {platform.machine()}")
+        raise ConfinementError(f"sockets can be blocked only on {' and '.join(_MACHINES)}, not on {platform.machine()}")
     machine, one, pair = _MACHINES[platform.machine()]
     families, kinds = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK), (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
     steps: list[tuple[int, int, int, int]] = [  # what, how many steps to leave out if it is so and if not, with what
@@ -186,4 +186,4 @@ def _close_the_sockets() -> None:
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     head = struct.pack("HP", len(steps), ctypes.addressof(program))
     if _libc().prctl(_SET_FILTER, _FILTER, head, 0, 0):
-        raise _refused("to close sockets (seccomp)")
+        raise _refused("to block sockets (seccomp)")

@@ -139,11 +139,15 @@ def write_course(numbers: Iterable[str], to: Path) -> list[Path]:
     have = {path.stem[:2]: path.stem for path in chapters(NOTEBOOKS) if _exercises_of(path.stem)}
     wanted = [f"{int(number):02}" if number.isdecimal() else number for number in numbers]
     if missing := [number for number in wanted if number not in have]:
-        raise LookupError(f"no chapter '{missing[0]}' has exercises; these have: {', '.join(have)}")
+        raise LookupError(
+            f"there are no exercises for chapter '{missing[0]}'. The chapters with exercises are {', '.join(have)}"
+        )
     if not wanted:
-        raise LookupError(f'name the chapters, as in CHAPTERS="02 04"; these have exercises: {", ".join(have)}')
+        raise LookupError(
+            f'name the chapters, as in CHAPTERS="02 04". The chapters with exercises are {", ".join(have)}'
+        )
     if to.exists():
-        raise FileExistsError(f"{to} is there already: name a folder that is not, as in DEST=assignments")
+        raise FileExistsError(f"{to} already exists. Name a new folder, as in DEST=assignments")
     to.parent.mkdir(parents=True, exist_ok=True)
     import nbformat
 
@@ -172,7 +176,7 @@ def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
 
     Args:
         course: the folder that `write_course` wrote.
-        unconfined: grade even where submissions cannot be shut in; for a machine that can be thrown away.
+        unconfined: grade even where submissions cannot be sandboxed; for a machine that can be thrown away.
 
     Returns:
         A row for each student and assignment, with nbgrader's columns, among them "assignment", "student_id", "score"
@@ -180,15 +184,15 @@ def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
 
     Raises:
         FileNotFoundError: this is not such a folder, or nothing was submitted.
-        RuntimeError: nbgrader failed, or submissions cannot be shut in here; says what to do.
+        RuntimeError: nbgrader failed, or submissions cannot be sandboxed here; says what to do.
 
     """
     if not (course / "nbgrader_config.py").exists():
-        raise FileNotFoundError(f"{course} is not a course folder; `make nbgrader` writes one")
+        raise FileNotFoundError(f"{course} is not a course folder. `make nbgrader` creates one")
     names = sorted({path.name for path in course.glob("submitted/*/*") if path.is_dir()})
     if not names:
         raise FileNotFoundError(
-            f"nothing was submitted in {course / 'submitted'}: put notebooks into STUDENT/ASSIGNMENT/"
+            f"there are no submissions in {course / 'submitted'}. Put notebooks into STUDENT/ASSIGNMENT/"
         )
     troubles = {name: _autograde(course, name, unconfined) for name in names}
     _nbgrader(course, "export", "--to=grades.csv")
@@ -245,8 +249,8 @@ def _own_solution(name: str, unconfined: bool) -> None:
     if wrong:
         said = "; ".join(f"{exercise}: {message}" for exercise, message in wrong.items())
         raise RuntimeError(
-            f"nothing of {name} was graded: here the course's own solution does not get all points ({said}). "
-            "Something that an answer needs is not within reach of the process that judges it"
+            f"{name} was not graded, because on this machine the course's own solution does not get all points "
+            f"({said}). The sandbox probably blocks something that an answer needs"
         )
 
 
@@ -265,7 +269,7 @@ def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
         without = [f"--CourseDirectory.student_id_exclude={','.join(troubles)}"] if troubles else []
         _nbgrader(course, *command, *without, seconds=each * len(fit))
     except RuntimeError as error:
-        if "cannot be shut in" in str(error) or "never judged as root" in str(error):
+        if "cannot be sandboxed" in str(error) or "never judged as root" in str(error):
             raise
     else:
         return troubles
@@ -294,7 +298,7 @@ def _unfit(folder: Path, name: str) -> str:
                 found.extend(sorted(path.iterdir()))
             elif not stat.S_ISREG(seen.st_mode):
                 kind = "a link" if stat.S_ISLNK(seen.st_mode) else "not a regular file"
-                return f"{path} is {kind}: only files and folders are graded"
+                return f"{path} is {kind}. Only files and folders are graded"
             else:
                 size += seen.st_size
         except OSError as error:
@@ -319,7 +323,7 @@ def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None
             umask=0o077,
         )
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"nbgrader {command[0]} took longer than {seconds:g} seconds, and was ended") from None
+        raise RuntimeError(f"nbgrader {command[0]} took longer than {seconds:g} seconds and was stopped") from None
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "ERROR" in line or "Error" in line] or [done.stderr[-500:]]
         missing = "; `make dev` installs it" if "No module named nbgrader" in done.stderr else ""
@@ -345,7 +349,8 @@ def main(arguments: list[str] | None = None) -> int:
                 print(page)
         else:
             if options.course.is_dir() and options.course.stat().st_mode & 0o077:
-                said = f"Others may enter {options.course}, and read work and grades: chmod 700 {options.course}"
+                where = options.course
+                said = f"Other users can read the work and grades in {where}. To prevent this: chmod 700 {where}"
                 print(said, file=sys.stderr)
             for row in grade(options.course.expanduser().resolve(), options.unconfined):
                 said = (

@@ -31,7 +31,7 @@ def handout(numbers: Iterable[str], to: Path) -> list[Path]:
     if not pages:
         raise CopyError('name the chapters, as in CHAPTERS="02 04"')
     if to.exists():
-        raise CopyError(f"{to} is there already; name another, or remove it")
+        raise CopyError(f"{to} already exists. Choose another name, or remove it")
     to.parent.mkdir(parents=True, exist_ok=True)
     # All or nothing: a disk that fills up leaves no half of it.
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:

@@ -42,7 +42,7 @@ def verdicts_on(
         For each exercise an outcome ("right", "wrong", "not attempted") and the message of the check.
 
     Raises:
-        RuntimeError: the processes cannot be shut in here, or judging itself failed; says what to do.
+        RuntimeError: the processes cannot be sandboxed here, or judging itself failed; says what to do.
 
     """
     judge = _judge(confined)
@@ -76,10 +76,10 @@ def verdicts_on(
         raise RuntimeError(f"judging chapter {chapter:02} failed: {done.stderr.strip()[-500:]}")
     verdicts: dict[str, dict[str, str]] = json.loads(done.stdout)
     for verdict in verdicts.values():
-        if verdict["outcome"] == "cannot be shut in":
+        if verdict["outcome"] == "cannot be sandboxed":
             raise RuntimeError(
-                f"submissions cannot be shut in on this machine: {verdict['message']}. Grade in a container or a "
-                "virtual machine that can be thrown away, and say so: make grade UNCONFINED=yes"
+                f"submissions cannot be sandboxed on this machine: {verdict['message']}. Grade in a container or a "
+                "virtual machine that you can throw away: make grade UNCONFINED=yes"
             )
     return verdicts
 
@@ -133,8 +133,8 @@ def _judge(confined: bool) -> dict[str, Any]:
     if not confined:  # the machine is thrown away
         return {}
     raise RuntimeError(
-        "submissions are never judged as root, and a user without rights cannot run this Python: grade as yourself, or "
-        "put the checkout where all can enter, as in /opt"
+        "submissions are never judged as root, and unprivileged users cannot run this Python. Grade as a normal user, "
+        "or move the checkout to a folder that everyone can enter, such as /opt"
     )
 
 

@@ -134,5 +134,7 @@ def _reveal() -> Path:
     spec = find_spec("sphinx_revealjs")
     if spec is None or spec.origin is None:
         command = "pip install sphinx-revealjs" if IS_INSTALLED else "make dev"
-        raise ModuleNotFoundError(f"no reveal.js here; `{command}` installs the package that ships it, sphinx-revealjs")
+        raise ModuleNotFoundError(
+            f"reveal.js is missing. `{command}` installs the package that contains it, sphinx-revealjs"
+        )
     return Path(spec.origin).parent / "_static" / "revealjs"

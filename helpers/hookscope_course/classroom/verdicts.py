@@ -28,12 +28,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 if sys.platform == "win32":
-    raise ImportError("answers are judged in forked processes, and Windows cannot fork; use WSL")
+    raise ImportError("answers are judged in forked processes, which Windows does not support. Use WSL")
 
 WRONG, RIGHT = "wrong", "right"
 SEALED = ("hookscope", "hookscope_course", "torch.nn", "torch.autograd", "torch.utils.hooks", "torch.testing")
 """The packages of which nothing may be changed; of torch itself and of Python's built-ins, what they offer directly."""
-CANNOT = "cannot be shut in"
+CANNOT = "cannot be sandboxed"
 _SUBREAPER = 36
 
 
@@ -91,7 +91,7 @@ def _judged(exercise: Any, names: list[str], cells: list[str], asked: dict[str, 
             return dict(said)
     return {
         "outcome": WRONG,
-        "message": "its process ended without a verdict: out of memory, or by itself",
+        "message": "its process ended without a verdict: it ran out of memory, or ended itself",
     }
 
 
@@ -191,7 +191,7 @@ def _inside(exercise: Any, names: list[str], cells: list[str], asked: dict[str, 
 
 
 def _tampered(changed: str) -> dict[str, str]:
-    return {"outcome": WRONG, "message": f"the submission changed `{changed}`, which is not its own: no points"}
+    return {"outcome": WRONG, "message": f"the submission changed `{changed}`, which does not belong to it: no points"}
 
 
 def _fingerprint() -> dict[tuple[str, str], tuple[Any, str, Any]]:

@@ -1,4 +1,4 @@
-"""Figures that each carry one chapter: a channel silenced, a square that fools, a filter that slides, and others.
+"""The main figures of single chapters: switch off a channel, cover a square, slide a filter, and others.
 
 Each is imported when it is first asked for: they alone need anywidget.
 """

@@ -1,1 +1,1 @@
-"""How hooks behaved in every release of torch: the probe, the records it made, and what to read from them."""
+"""How hooks behaved in every release of torch: the probe, its records, and a chart of them."""

@@ -59,7 +59,7 @@ class Copy:
             known = self._read()
             editions = {path.name: edition_of(path) for path in chapters(self.source)}
             if not editions:
-                raise CopyError(f"there are no notebooks in {self.source}; run: make build")
+                raise CopyError(f"there are no notebooks in {self.source}. Run: make build")
             # Known before they are laid down: a copy that is killed in between takes none of them for the learner's.
             for name, edition in editions.items():
                 hashes = known["laid"].setdefault(name, [])
@@ -80,11 +80,11 @@ class Copy:
         there, laid, before = self.folder / name, known["laid"][name], known["latest"].get(name)
         self._sweep(there, laid)
         if _is_strange(there):
-            yield f"{name} is a link or not a file, and stays as it is: move it away, and the chapter comes again."
+            yield f"{name} is a link or not a file, so it was not changed. Move it away to get the chapter again."
         elif not there.exists():
             self._lay(there, edition)
             if before:
-                yield f"{name} was gone, and is there again."
+                yield f"{name} was missing, and has been restored."
             elif known["latest"]:
                 yield f"{name} is new."
         elif hash_of(there.read_bytes()) in laid:
@@ -96,7 +96,7 @@ class Copy:
             if not _is_one_of(beside, [hash_of(edition)]):
                 beside.unlink(missing_ok=True)
                 self._lay(beside, edition)
-            yield f"{name} has your work in it and stays as it is; the course's version of today is {beside.name}."
+            yield f"{name} has your work in it, so it was not changed; the new version is {beside.name}."
 
     def _leave(self, name: str, laid: list[str]) -> Iterator[str]:
         """Take away an untouched chapter that has moved; one with work in it stays, and so does what was done in it."""
@@ -109,9 +109,9 @@ class Copy:
                 replace_text(self.keep / file, json.dumps(kept, indent=1, sort_keys=True))
         if _is_one_of(there, laid):
             there.unlink()
-            yield f"{name} is {MOVED[name]} now; there was nothing of yours in it."
+            yield f"{name} is now {MOVED[name]}; it had none of your work in it."
         elif there.exists():
-            yield f"{name} has your work in it and stays as it is; the course has {MOVED[name]} in its place."
+            yield f"{name} has your work in it, so it was not changed; in the course, {MOVED[name]} replaces it."
 
     def reset(self, chapter: str) -> str:
         """Begin a chapter again; what is there now is kept as a dated copy.
@@ -134,18 +134,18 @@ class Copy:
                 laid.append(hash_of(edition))
                 self._write(known)
             if _is_strange(there):
-                raise CopyError(f"{there} is a link or not a file: move it away, and run this again.")
+                raise CopyError(f"{there} is a link or not a file. Move it away, and run this again.")
             self._sweep(there, laid)
             if not there.exists():
                 self._lay(there, edition)
-                return f"{name} was gone, and is there again."
+                return f"{name} was missing, and has been restored."
             if _is_one_of(there, laid):
                 self._swap(there, edition, laid)
-                return f"{name} is as new; there was nothing of yours in it."
+                return f"{name} has been reset; it had none of your work in it."
             earlier = self.folder / EARLIER
             earlier.mkdir(exist_ok=True)
             if earlier.is_symlink():
-                raise CopyError(f"{earlier} is a link: move it away, and run this again.")
+                raise CopyError(f"{earlier} is a link. Move it away, and run this again.")
             kept = _free(earlier / name, f", {datetime.now():%Y-%m-%d %H.%M}")
             try:
                 os.link(there, kept)
@@ -155,8 +155,8 @@ class Copy:
             known["latest"][name] = hash_of(edition)
             self._write(known)
             return (
-                f"{name} is as new. What you had written is in {EARLIER}/{kept.name}. "
-                "Exercises that were done stay done. If the page is open: File → Reload Notebook from Disk."
+                f"{name} has been reset. Your work is in {EARLIER}/{kept.name}. "
+                "Solved exercises still count as solved. If the page is open: File → Reload Notebook from Disk."
             )
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -216,14 +216,16 @@ class Copy:
         try:
             self.keep.mkdir(parents=True, exist_ok=True)
             if self.keep.is_symlink():
-                raise CopyError(f"{self.keep} is a link: what is written there would land elsewhere. Remove it.")
+                raise CopyError(f"{self.keep} is a link, so files would be written elsewhere. Remove it.")
             with FileLock(self.keep / "lock", timeout=PATIENCE):
                 yield
         except Timeout:
-            raise CopyError(f"another process has been at work in {self.folder} for {PATIENCE} s; try again") from None
+            raise CopyError(f"another process has been using {self.folder} for {PATIENCE} s. Try again") from None
         except OSError as error:
             what = f"{error.strerror or error}: {error.filename or self.folder}"
-            raise CopyError(f"{what}. Your work is as it was; run this again when that is solved.") from error
+            raise CopyError(
+                f"{what}. Your work was not changed. Solve this problem, and run the command again."
+            ) from error
 
     def _read(self) -> dict[str, Any]:
         """Every edition that was laid down, so that none is taken for the learner's work; and the latest of each."""
@@ -255,7 +257,9 @@ def chapter_named(chapter: str, source: Path = NOTEBOOKS) -> Path:
     for path in chapters(source):
         if number in (path.stem, path.stem[:2]):
             return path
-    raise CopyError(f"there is no chapter '{chapter}'; there are: {', '.join(p.stem[:2] for p in chapters(source))}")
+    raise CopyError(
+        f"there is no chapter '{chapter}'. The chapters are {', '.join(p.stem[:2] for p in chapters(source))}"
+    )
 
 
 def chapters(source: Path) -> list[Path]:

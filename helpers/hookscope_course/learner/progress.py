@@ -18,7 +18,7 @@ HERE = Path.cwd()
 """Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
 
 
-LEGEND = "● is an exercise that you have solved, ○ one that you have not. A chapter that you begin again keeps its ●."
+LEGEND = "● is an exercise that you have solved, ○ one that you have not. If you reset a chapter, it keeps its ●."
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,13 @@ class Progress:
     def heading(self) -> str:
         """The sentence above the table."""
         if not self.is_kept:
-            return f"This is not your own copy of the course, so nothing is kept here: `{typed('lab')}` opens yours."
+            return (
+                f"This is not your copy of the course, so no progress is saved here. `{typed('lab')}` opens your copy."
+            )
         done, total = sum(len(page.done) for page in self.pages), sum(len(page.exercises) for page in self.pages)
-        return f"{done} of {total} exercises done. " + (f"Next: {self.next}." if self.next else "That is all of them.")
+        return f"{done} of {total} exercises solved. " + (
+            f"Next: {self.next}." if self.next else "You have solved all of them."
+        )
 
     def __repr__(self) -> str:
         if not self.is_kept:
@@ -94,7 +98,7 @@ def progress() -> Progress:
 
     Example:
         >>> print(progress())  # in a notebook of the course itself
-        This is not your own copy of the course, so nothing is kept here: `make lab` opens yours.
+        This is not your copy of the course, so no progress is saved here. `make lab` opens your copy.
 
     """
     return Progress(HERE)
@@ -123,7 +127,7 @@ def note(number: str, copy: Path | None = None) -> str:
                 done[number] = f"{datetime.now():%Y-%m-%d %H:%M}"
                 replace_text(keep / "progress.json", json.dumps(done, indent=1, sort_keys=True))
     except OSError as error:  # filelock's Timeout is one, too
-        return f"Your progress could not be kept: {error.strerror or error}."
+        return f"Your progress could not be saved: {error.strerror or error}."
     return ""
 
 

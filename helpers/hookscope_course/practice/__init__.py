@@ -1,4 +1,4 @@
-"""Ask, check an answer and say in words what it did, give hints, show the solution."""
+"""Ask questions, check answers and explain what they did, give hints, show solutions."""
 
 from hookscope_course.practice.blank import ____
 from hookscope_course.practice.card import Card, Feedback

@@ -107,13 +107,13 @@ class Exercise:
             return f"this is still the code as you found it. What goes wrong in it: {verdict}"
         self._seen_untouched = True
         find = "this is the code as you found it. Find what is wrong with it and change it"
-        return f"{find}; `{self.name}.hint()` helps. Run it once more, and you are told what goes wrong."
+        return f"{find}; `{self.name}.hint()` helps. If you run it once more, you are told what goes wrong."
 
     def _misfit(self, answers: tuple[object, ...]) -> Wrong | None:
         try:
             signature(self._check).bind(*answers)
         except TypeError:
-            return Wrong(f"this check is called as `{self.text.call}`; it got {len(answers)} answers")
+            return Wrong(f"call this check as `{self.text.call}`; it got {len(answers)} answers")
         return None
 
     def _slip(self, answers: tuple[object, ...]) -> Wrong | None:
@@ -122,7 +122,7 @@ class Exercise:
             if name and not callable(answer):
                 what = "None" if answer is None else f"an object of type {type(answer).__name__}"
             elif name and (inner := _made_in(name, answer)):
-                what = f"`{inner}`, which `{name}` has made"
+                what = f"`{inner}`, which `{name}` returned"
             else:
                 continue
             return Wrong(
@@ -165,10 +165,10 @@ def _count_of_cells() -> int | None:
 
 _WAYS_OUT = {
     "Boolean value of Tensor with more than one value": (
-        "`if` needs one True or False, and here it got a tensor with one for each number; `.any()` or `.all()` makes "
-        "one of them"
+        "`if` needs a single True or False, but it got a tensor with one for each number; use `.any()` or `.all()` to "
+        "combine them"
     ),
-    "expected Variable, but hook returned": "a tensor hook returns a tensor, or None to leave the gradient as it is",
+    "expected Variable, but hook returned": "a tensor hook returns a tensor, or None to keep the gradient",
     "an invalid number of grad_input": "return a tuple with as many entries as `grad_input` has",
 }
 """What helps, by the words of torch's error."""
@@ -219,7 +219,7 @@ def _explain(error: BaseException, home: Mapping[str, object]) -> str:
     if line is None and isinstance(error, TypeError) and re.search(r"\(\) (missing|takes|got) ", text):
         return (
             f"your function does not take the arguments that it was called with ({kind}{text}); "
-            "compare its parameters with those that the exercise asks for"
+            "compare its parameters with those in the exercise"
         )
     way = next((f"; {way}" for part, way in _WAYS_OUT.items() if part in text), "")
     return f"{line or 'checking your answer'} raised {kind}{text.rstrip('.') if way else text}{way}"

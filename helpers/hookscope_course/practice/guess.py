@@ -68,7 +68,7 @@ class Guess:
 
         Example:
             >>> Guess.share()
-            Your guesses: nobody counts guesses here, and nothing was told to anybody.
+            Your guesses: guesses are not counted here, and nothing was sent.
 
         """
         return Card("Your guesses:", share.say(yes))
@@ -94,7 +94,7 @@ class Guess:
 
         Example:
             >>> Guess("C, A").compare({"A", "B", "C"})
-            Not all of it: you left out B. It is A, B, C.
+            Not complete: you left out B. It is A, B, C.
 
         """
         return Comparison(self, actual)
@@ -249,7 +249,7 @@ def _compare(guess: Any, actual: object, close: float) -> Card:
     try:
         meant = _meant(guess, actual)
     except _Unclear as unclear:
-        return Card("Not understood:", f"here {unclear}, and you wrote {guess!r}. It is {_say(actual)}.")
+        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_say(actual)}.")
     if isinstance(actual, list | tuple):
         return _first_difference(meant, actual)
     if _agree(meant, actual):
@@ -362,7 +362,7 @@ def _meant_as_list(guess: Any, actual: Sequence[object]) -> list[Any]:
             meant.append(_meant(ours, theirs))
         except _Unclear as unclear:
             if not mixed:
-                raise _Unclear(f"a list with {unclear.kind} at each place", _PAIRS[unclear.kind]) from None
+                raise _Unclear(f"a list whose items are each {unclear.kind}", _PAIRS[unclear.kind]) from None
             meant.append(ours)  # where a number or a word may stand, the other one is a guess as well
     return meant
 
@@ -382,7 +382,7 @@ def _first_difference(guess: Sequence[object], actual: Sequence[object]) -> Card
         if not _agree(ours, theirs):
             left = "nothing more" if ours is nothing else _say(ours)
             right = "over" if theirs is nothing else _say(theirs)
-            return Card(f"Place {place} differs:", f"you guessed {left}, it was {right}.")
+            return Card(f"Position {place} differs:", f"you guessed {left}, it was {right}.")
     return Card("As you guessed:", _say(list(actual)), "right")
 
 
@@ -393,13 +393,13 @@ def _compare_sets(guess: Any, actual: set[str] | frozenset[str]) -> Card:
     try:
         meant = _meant_as_list(guess, ordered)
     except _Unclear as unclear:
-        return Card("Not understood:", f"here {unclear}, and you wrote {guess!r}. It is {_say(ordered)}.")
+        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_say(ordered)}.")
     missing = [each for each in ordered if not any(_agree(one, each) for one in meant)]
     wrong = [one for one in meant if not any(_agree(one, each) for each in ordered)]
     if not missing and not wrong:
         return Card("As you guessed:", _say(ordered), "right")
     said = [f"you left out {_say(missing)}"] * bool(missing) + [f"{_say(wrong)} does not belong there"] * bool(wrong)
-    return Card("Not all of it:" if not wrong else "Not quite:", f"{', and '.join(said)}. It is {_say(ordered)}.")
+    return Card("Not complete:" if not wrong else "Not quite:", f"{', and '.join(said)}. It is {_say(ordered)}.")
 
 
 def _say(value: object) -> str:

@@ -127,8 +127,8 @@ class GuessWidget(HookWidget):
         else:
             card = self._comparison.card
             more = {
-                "not attempted": "Guess now, or let it show you the answer.",
-                "wrong": "Try once more, or let it show you the answer.",
+                "not attempted": "Guess now, or show the answer.",
+                "wrong": "Try once more, or show the answer.",
             }.get(card.kind, "")
         message = f"{card.sentence()} {more}".strip()
         tried = self._guess.said if card.kind == "wrong" else ""

@@ -46,11 +46,11 @@ def numbers(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
-NO_HOOK = "the answer is right, but no hook was registered; let a hook find it"
+NO_HOOK = "the answer is right, but you registered no hook; use one to find the answer"
 
 
 def left_on(model: nn.Module, own: int = 0) -> Wrong | None:
     """A complaint if there is a hook on the model, beside so many of the check's own."""
     found = probing.left_on(model) - own
     left = "a hook is" if found == 1 else f"{found} hooks are"
-    return Wrong(f"the answer is right, but {left} still on the model; take them off") if found else None
+    return Wrong(f"the answer is right, but {left} still on the model; remove them") if found else None

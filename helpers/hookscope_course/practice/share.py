@@ -26,8 +26,8 @@ PATH = "/services/guesses/guess"
 PLACES, LETTERS = 12, 60
 """So many places of a list and so many letters are told."""
 ASKS = (
-    "Your class counts guesses: this one, without your name, if you run `Guess.share()` in a cell of its own; "
-    "`Guess.share(False)` says no"
+    "Your class counts guesses. To have yours counted, without your name, run `Guess.share()` in a separate cell; "
+    "to decline, run `Guess.share(False)`"
 )
 SECONDS = 2.0
 
@@ -40,17 +40,17 @@ def asks() -> str:
 def say(yes: bool) -> str:
     """Keep the learner's answer for all notebooks; yes also tells the last guess. Returns what is true from now on."""
     if ADDRESS not in os.environ:
-        return "nobody counts guesses here, and nothing was told to anybody"
+        return "guesses are not counted here, and nothing was sent"
     try:
         _kept().parent.mkdir(parents=True, exist_ok=True)
         _kept().write_text("yes" if yes else "no", encoding="utf-8")
     except OSError as error:
-        return f"your answer could not be written down ({error.strerror}), and nothing was told to anybody"
+        return f"your answer could not be saved ({error.strerror}), and nothing was sent"
     if not yes:
         _last.clear()
-        return "not counted from now on; `Guess.share()` changes that"
+        return "your guesses are not counted from now on; `Guess.share()` changes that"
     _tell_last()
-    return "counted from now on, without your name; `Guess.share(False)` ends that"
+    return "your guesses are counted from now on, without your name; `Guess.share(False)` stops this"
 
 
 def offer(guess: Any, cell: tuple[str, str] | None = None) -> None:

@@ -97,7 +97,10 @@ class State:
         with torch.no_grad():
             stores = [*map(id, _global_stores().values())]
             if _global_hooks() != self.global_hooks or any(id(each.hooks_dict_ref()) in stores for each in handles):
-                yield "global hooks", "registered a hook on all modules at once; register it on the module it is for"
+                yield (
+                    "global hooks",
+                    "registered a global hook on all modules; register it only on the module that needs it",
+                )
             for was in self.modules.values():
                 yield from _module_changes(was)
             for each in self.tensors.values():
@@ -106,13 +109,13 @@ class State:
             yield (
                 "random",
                 (
-                    "changed the state of the random numbers, on which somebody's training may depend; "
-                    "use a `torch.Generator()` of your own, or none"
+                    "changed the state of the random numbers, which other code may depend on; "
+                    "use your own `torch.Generator()`, or none"
                 ),
             )
         for name, value in _settings().items():
             if value != self.settings[name]:
-                yield "settings", f"changed {name} for everybody, from {self.settings[name]} to {value}"
+                yield "settings", f"changed {name} globally, from {self.settings[name]} to {value}"
 
     def _note_module(self, module: nn.Module, path: str, root: str) -> None:
         if id(module) in self.modules:
@@ -196,22 +199,22 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 def _module_changes(was: _Module) -> Iterator[tuple[str, str]]:
     module, hooks = was.module, _hooks_on(was.module)
     if any(handle not in hooks for handle in was.hooks):
-        yield "others' hooks", f"took off a hook that was on {was.name} before; remove only your own"
+        yield "others' hooks", f"removed a hook that was on {was.name} before; remove only your own"
     if any(handle not in was.hooks for handle in hooks):
-        yield "hooks", f"left a hook on {was.name}; take it off with its handle, or register it in a `with` statement"
+        yield "hooks", f"left a hook on {was.name}; remove it with its handle, or register it in a `with` statement"
     if _parts(module) != was.parts:
-        yield "parameters", f"replaced a part of {was.name}; leave the caller's module as it is"
+        yield "parameters", f"replaced a part of {was.name}; do not change the caller's module"
     now = _attributes(module)
     for name in {**was.attributes, **now}:
         before, after = was.attributes.get(name), now.get(name)
         if before is after or (type(before) is type(after) and before == after):
             continue
         if name == "training":
-            yield "training", f"set `training` of {was.name} to {after}; leave the caller's module as it was"
+            yield "training", f"set `training` of {was.name} to {after}; do not change the caller's module"
         elif name == "forward":
-            yield "attributes", f"put another `forward` into {was.name}; leave the caller's module as it is"
+            yield "attributes", f"replaced `forward` of {was.name}; do not change the caller's module"
         else:
-            yield "attributes", f"set `{name}` of {was.name} to {after!r}; leave the caller's module as it is"
+            yield "attributes", f"set `{name}` of {was.name} to {after!r}; do not change the caller's module"
 
 
 # -- tensors --------------------------------------------------------------------------------------------------------
@@ -251,19 +254,19 @@ def _tensor_changes(was: _Tensor) -> Iterator[tuple[str, str]]:
     whose = f"{was.name}, which belongs to the caller" if given else was.name
     if was.values is not None and (was.version != _version(tensor) or not _same(was.values, _copy(tensor))):
         kind = {"given": "values", "parameter": "parameters", "buffer": "buffers"}[was.role]
-        way_out = "work on a copy" if given else "leave the caller's module as it is"
+        way_out = "work on a copy" if given else "do not change the caller's module"
         yield kind, f"changed the numbers in {whose}; {way_out}"
     if tensor.requires_grad != was.requires_grad:
-        instead = "make a tensor of your own with `x.detach().clone()`" if given else "leave it as it was"
+        instead = "use your own copy, `x.detach().clone()`" if given else "do not change it"
         yield "requires_grad", f"set `requires_grad` of {whose}, to {tensor.requires_grad}; {instead}"
     if not _same(was.grad, _copy(_grad(tensor))):
         kind = "grad" if given else "parameter grad"
-        yield kind, f"changed `.grad` of {whose}; `torch.autograd.grad` or a copy leaves it alone"
+        yield kind, f"changed `.grad` of {whose}; use `torch.autograd.grad`, or work on a copy"
     hooks = _tensor_hooks(tensor)
     if any(handle not in hooks for handle in was.hooks):
-        yield "others' hooks", f"took off a hook that was on {was.name} before; remove only your own"
+        yield "others' hooks", f"removed a hook that was on {was.name} before; remove only your own"
     if any(handle not in was.hooks for handle in hooks):
-        yield "hooks", f"left a hook on {was.name}; take it off with its handle"
+        yield "hooks", f"left a hook on {was.name}; remove it with its handle"
 
 
 # -- what everybody shares ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Run a function of the notebook in several processes that torchrun starts, and bring back what each returned."""
+"""Run a function of the notebook in several processes with torchrun, and collect what each one returned."""
 
 from hookscope_course.ranks.group import Group, RankError, bytes_received, start
 

@@ -1,4 +1,4 @@
-"""The chooser: what you want to do, and the hook that does it."""
+"""The chooser: find the hook for what you want to do."""
 
 from __future__ import annotations
 

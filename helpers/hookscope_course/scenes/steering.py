@@ -90,11 +90,11 @@ class SteeringSlider(HookWidget):
 
     Example:
         >>> from hookscope import samples
-        >>> verbs = {"verbs of many": samples.stories.MANY_DO, "verbs of one": samples.stories.ONE_DOES}
+        >>> verbs = {"plural verbs": samples.stories.MANY_DO, "singular verbs": samples.stories.ONE_DOES}
         >>> slider = SteeringSlider(samples.story_lm(), "blocks.0", torch.zeros(64), "the baker near the cat", verbs)
         >>> slider.strength = 2
         >>> slider.group
-        'verbs of one'
+        'singular verbs'
 
     """
 

@@ -1,4 +1,4 @@
-"""A pytest plugin and a runner for notebooks that must not drift: what nbval does not check in a cell.
+"""A pytest plugin and a runner that check notebooks more strictly than nbval.
 
     python -m hookscope_course.strict my_notebook.ipynb              # runs it from top to bottom, and saves it
     pytest -p hookscope_course.strict --nbval my_notebook.ipynb      # runs it again, and compares

@@ -1,4 +1,4 @@
-"""Run notebooks from top to bottom and save them with what came out."""
+"""Run notebooks from top to bottom, and save them with their outputs."""
 
 import sys
 

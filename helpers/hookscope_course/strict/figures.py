@@ -66,7 +66,7 @@ def difference(saved: bytes, now: bytes) -> str:
         if counts.max() >= least:
             top, left = np.unravel_index(counts.argmax(), counts.shape)
             place = (int(left) + SIDE // 2, int(top) + SIDE // 2)
-            return f"it changed most around pixel {place}, in {counts.max()} of {area} pixels there"
+            return f"most changes are around pixel {place}, in {counts.max()} of {area} pixels there"
     return ""
 
 

@@ -34,11 +34,11 @@ class KernelDiedError(Exception):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what is milder than nbval, as options."""
-    group = parser.getgroup("strict", "notebooks that must not drift")
+    group = parser.getgroup("strict", "strict checks of notebooks")
     group.addoption(
         "--last-digits",
         action="store_true",
-        help="accept a number of four digits or more that differs by one in its last digit",
+        help="accept numbers with four or more digits that differ by one in the last digit",
     )
     group.addoption(
         "--steady",
@@ -74,8 +74,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(item, IPyNbCell) and call.when == "setup" and isinstance(error, NoSuchKernel):
         report.longrepr = (
-            f"{item.path.name} asks for the kernel {error.name!r}, which is not installed here: "
-            "add --nbval-current-env to run it with the Python of pytest"
+            f"{item.path.name} needs the kernel {error.name!r}, which is not installed here. "
+            "Add --nbval-current-env to run it with the Python of pytest"
         )
     return report
 
@@ -146,7 +146,7 @@ def _check_figures_and_stderr(item: IPyNbCell) -> None:
             item.raise_cell_error(f"the cell wrote to stderr:\n{output.text}")
     saved_figures, fresh_figures = figures_in(item.cell.outputs), figures_in(fresh)
     if len(saved_figures) != len(fresh_figures):
-        item.raise_cell_error(f"{len(saved_figures)} figures are saved, the cell now draws {len(fresh_figures)}")
+        item.raise_cell_error(f"{len(saved_figures)} figures were saved, but the cell now draws {len(fresh_figures)}")
     for number, (saved, now) in enumerate(zip(saved_figures, fresh_figures, strict=True), start=1):
         if problem := difference(saved, now):
             item.raise_cell_error(f"figure {number} of this cell looks different: {problem}")
@@ -178,7 +178,7 @@ def holds_elsewhere(requirement: str) -> str:
     else:
         if wanted.specifier.contains(here, prereleases=True):
             return ""
-    return f"what this cell printed holds for {requirement}; here is {wanted.name} {here}"
+    return f"the saved output of this cell is for {requirement}, but {wanted.name} {here} is installed"
 
 
 def _compare(item: IPyNbCell, now: list[Any], saved: list[Any], skip: Iterable[str] | None = None) -> bool:

@@ -34,13 +34,15 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m hookscope_course.strict",
-        description="Run notebooks from top to bottom and save them with what came out.",
+        description="Run notebooks from top to bottom, and save them with their outputs.",
     )
     parser.add_argument("notebooks", nargs="+", metavar="NOTEBOOK", type=Path)
     parser.add_argument(
-        "--timeout", type=float, default=SECONDS, metavar="SECONDS", help="for each cell, 600 by default"
+        "--timeout", type=float, default=SECONDS, metavar="SECONDS", help="the limit for each cell, 600 by default"
     )
-    parser.add_argument("--current-env", action="store_true", help="use this Python, whatever kernel a notebook names")
+    parser.add_argument(
+        "--current-env", action="store_true", help="use this Python instead of the kernel that the notebook names"
+    )
     steady = ", ".join(f"{name}={value}" for name, value in KERNEL_ENV.items())
     parser.add_argument("--steady", action="store_true", help=f"start the kernel with {steady}")
     options = parser.parse_args(arguments)
@@ -49,10 +51,10 @@ def main(arguments: Sequence[str]) -> int:
         try:
             _run(path, options.timeout, options.current_env, KERNEL_ENV if options.steady else {})
         except NotRunError as error:
-            print(f"{path} is left as it was: {error}", file=sys.stderr)
+            print(f"{path} was not changed: {error}", file=sys.stderr)
             status = 1
         else:
-            print(f"{path} was run and saved")
+            print(f"{path}: executed and saved")
     return status
 
 
@@ -76,11 +78,11 @@ def _run(path: Path, timeout: float, current_env: bool, environment: dict[str, s
         client.execute(env=os.environ | environment)
     except NoSuchKernel as error:
         raise NotRunError(
-            f"it asks for the kernel {error.name!r}, which is not installed here: add --current-env to use this Python"
+            f"it needs the kernel {error.name!r}, which is not installed here. Add --current-env to use this Python"
         ) from None
     except CellTimeoutError:
         raise NotRunError(
-            f"a cell took longer than {timeout:g} seconds: give more, as in --timeout {10 * timeout:g}"
+            f"a cell took longer than {timeout:g} seconds. Allow more time, as in --timeout {10 * timeout:g}"
         ) from None
     except (OSError, ValueError, RuntimeError, CellExecutionError, DeadKernelError) as error:
         raise NotRunError(str(error)) from None
@@ -101,10 +103,10 @@ def _read(path: Path) -> Any:
         raw = json.loads(text)
         kind = raw.get("nbformat") if isinstance(raw, dict) else None
         if kind is None:
-            raise NotRunError("it is not a notebook: it has no nbformat")
+            raise NotRunError("it is not a notebook, because it has no nbformat")
         if kind != 4:
             raise NotRunError(
-                f"it has nbformat {kind}, and this writes 4: convert it by jupyter nbconvert --to notebook --inplace"
+                f"it has nbformat {kind}, but only 4 is supported. Use jupyter nbconvert --to notebook --inplace"
             )
         notebook = nbformat.reads(text, as_version=4)
         nbformat.validate(notebook)

@@ -76,7 +76,7 @@ def test_what_is_untouched_follows_and_what_was_changed_stays(copy: Copy) -> Non
         path.write_text(page("two"))
     assert copy.update() == [
         "00_start.ipynb has been updated.",
-        "01_next.ipynb has your work in it and stays as it is; the course's version of today is 01_next-new.ipynb.",
+        "01_next.ipynb has your work in it, so it was not changed; the new version is 01_next-new.ipynb.",
     ]
     after = {"00_start.ipynb": "two", "01_next-new.ipynb": "two", "01_next.ipynb": "my work"}
     assert words(copy) == after
@@ -97,7 +97,7 @@ def test_a_chapter_that_is_gone_or_new_is_laid_down(copy: Copy) -> None:
     copy.update()
     (copy.folder / "00_start.ipynb").unlink()
     (copy.source / "02_more.ipynb").write_text(page("one"))
-    assert copy.update() == ["00_start.ipynb was gone, and is there again.", "02_more.ipynb is new."]
+    assert copy.update() == ["00_start.ipynb was missing, and has been restored.", "02_more.ipynb is new."]
     assert len(files(copy)) == 3
 
 
@@ -116,10 +116,10 @@ def test_a_chapter_that_moved_keeps_its_work_and_its_number_goes_to_another(copy
     lines = copy.update()
     assert lines[:2] == ["10_where_does_it_look.ipynb is new.", "94_time_machine.ipynb is new."]
     if work:
-        assert "has your work in it and stays as it is; the course has 94_time_machine.ipynb" in lines[2]
+        assert "so it was not changed; in the course, 94_time_machine.ipynb replaces it" in lines[2]
         assert old.read_text() == work
     else:
-        assert lines[2] == "10_versions.ipynb is 94_time_machine.ipynb now; there was nothing of yours in it."
+        assert lines[2] == "10_versions.ipynb is now 94_time_machine.ipynb; it had none of your work in it."
         assert not old.exists()
     assert json.loads((copy.keep / "progress.json").read_text()) == {"10_versions.1": "then", "11.1": "then"}
     assert json.loads((copy.keep / "guesses.json").read_text()) == {"10_versions.1": "first"}
@@ -139,16 +139,16 @@ def test_without_its_notes_everything_that_differs_is_taken_for_work(copy: Copy,
 
 def test_begun_again_with_a_dated_copy_of_what_was_there(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     copy.update()
-    assert copy.reset("01") == "01_next.ipynb is as new; there was nothing of yours in it."
+    assert copy.reset("01") == "01_next.ipynb has been reset; it had none of your work in it."
     for work in ("my work", "more work"):
         (copy.folder / "01_next.ipynb").write_text(work)
         said = copy.reset("1")
-        assert said.startswith("01_next.ipynb is as new. What you had written is in earlier/01_next, 20")
+        assert said.startswith("01_next.ipynb has been reset. Your work is in earlier/01_next, 20")
         assert "File → Reload Notebook from Disk" in said
     found = words(copy)
     assert found.pop("01_next.ipynb") == found.pop("00_start.ipynb") == "one"
     assert sorted(found.values()) == ["more work", "my work"], "two in one minute are two files"
-    with pytest.raises(CopyError, match="there is no chapter '7'; there are: 00, 01"):
+    with pytest.raises(CopyError, match=r"there is no chapter '7'\. The chapters are 00, 01"):
         copy.reset("7")
 
 
@@ -257,7 +257,7 @@ def test_a_full_disk_loses_nothing_and_is_said(
     for path in copy.source.iterdir():
         path.write_text(page("two " * 9000))
     for _ in range(2):
-        with pytest.raises(CopyError, match=r"No space left on device: .* Your work is as it was; run this again"):
+        with pytest.raises(CopyError, match=r"No space left on device: .* Your work was not changed"):
             full.update()
         assert words(full) == {"00_start.ipynb": "one", "01_next.ipynb": "my work"}
     (small_disk / "filler").unlink()
@@ -344,9 +344,9 @@ def test_a_chapter_that_is_no_file_is_named_and_stays(copy: Copy, tmp_path: Path
     victim.write_text("of somebody else")
     copy.folder.mkdir(parents=True)
     {"link": lambda: there.symlink_to(victim), "fifo": lambda: os.mkfifo(there), "folder": there.mkdir}[what]()
-    assert "00_start.ipynb is a link or not a file, and stays as it is" in "\n".join(copy.update())
+    assert "00_start.ipynb is a link or not a file, so it was not changed" in "\n".join(copy.update())
     assert said((copy.folder / "01_next.ipynb").read_text()) == "one"
-    with pytest.raises(CopyError, match="is a link or not a file: move it away"):
+    with pytest.raises(CopyError, match=r"is a link or not a file\. Move it away"):
         copy.reset("00")
     assert victim.read_text() == "of somebody else"
 

@@ -47,20 +47,20 @@ def test_what_is_done_and_what_is_next(copy: Path) -> None:
     shown = Progress(copy)
     total = sum(len(page.exercises) for page in shown.pages)
     assert total > 40
-    assert repr(shown).startswith(f"0 of {total} exercises done. Next: 00 · Start here.\n○○")
+    assert repr(shown).startswith(f"0 of {total} exercises solved. Next: 00 · Start here.\n○○")
     for number in shown.pages[0].exercises:
         note(number, copy)
     note(shown.pages[2].exercises[1], copy)
     note("99.9", copy)  # of an older course
     shown = Progress(copy)
-    assert shown.heading == f"3 of {total} exercises done. Next: {shown.pages[1].title}."
+    assert shown.heading == f"3 of {total} exercises solved. Next: {shown.pages[1].title}."
     page = shown._repr_html_()
     assert '<a href="00_start_here.ipynb">00 · Start here</a></th><td style="text-align: right">' in page
     assert ">2 of 2</td>" in page
     for page in shown.pages:
         for number in page.exercises:
             note(number, copy)
-    assert Progress(copy).heading == f"{total} of {total} exercises done. That is all of them."
+    assert Progress(copy).heading == f"{total} of {total} exercises solved. You have solved all of them."
 
 
 def test_it_has_links_minutes_and_says_what_its_signs_mean(copy: Path) -> None:
@@ -75,9 +75,7 @@ def test_it_has_links_minutes_and_says_what_its_signs_mean(copy: Path) -> None:
         assert each.minutes == reading + exercises
         assert re.fullmatch(rf"○+ +{each.minutes} minutes  {re.escape(each.title)}", line)
         assert f'</a></th><td style="text-align: right">{each.minutes}</td>' in page
-    legend = (
-        "● is an exercise that you have solved, ○ one that you have not. A chapter that you begin again keeps its ●."
-    )
+    legend = "● is an exercise that you have solved, ○ one that you have not. If you reset a chapter, it keeps its ●."
     assert repr(shown).splitlines()[-1] == legend
     assert page.endswith(f"</table><p>{legend}</p></details>")
 
@@ -98,7 +96,7 @@ def test_elsewhere_nothing_is_kept(tmp_path: Path) -> None:
     assert note("02.1", tmp_path) == ""
     assert list(tmp_path.iterdir()) == []
     assert repr(Progress(tmp_path)) == (
-        "This is not your own copy of the course, so nothing is kept here: `make lab` opens yours."
+        "This is not your copy of the course, so no progress is saved here. `make lab` opens your copy."
     )
     assert not list(NOTEBOOKS.glob(f"{KEEP}*"))
 
@@ -120,7 +118,7 @@ def test_what_cannot_be_kept_is_said_below_the_right_answer(copy: Path, monkeypa
     monkeypatch.setattr(progress, "replace_text", full)
     feedback = run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
     assert feedback.outcome == "right"
-    assert feedback.message.endswith("Your progress could not be kept: No space left on device.")
+    assert feedback.message.endswith("Your progress could not be saved: No space left on device.")
 
 
 def test_several_kernels_lose_nothing(copy: Path) -> None:

@@ -12,7 +12,7 @@ from hookscope_course.scenes.steering import STRENGTHS
 
 LM = samples.story_lm()
 TEXT = "the baker near the friend"
-VERBS = {"verbs of many": MANY_DO, "verbs of one": ONE_DOES}
+VERBS = {"plural verbs": MANY_DO, "singular verbs": ONE_DOES}
 PLACES = {"every token": None, "baker only": 2}
 WHOLE = [strength for strength in STRENGTHS if strength == int(strength)]
 
@@ -59,7 +59,7 @@ def test_each_state_is_that_of_a_plain_hook(slider, place, strength):
     others = sum(float(likely[samples.STORY_WORDS.index(verb)]) for verb in ONE_DOES)
     assert slider._run["shares"] == pytest.approx([wanted, others, 1 - wanted - others], abs=2e-4)
     word = text.split()[5]
-    assert slider.group == ("verbs of many" if word in MANY_DO else "verbs of one" if word in ONE_DOES else "no verb")
+    assert slider.group == ("plural verbs" if word in MANY_DO else "singular verbs" if word in ONE_DOES else "no verb")
 
 
 def test_what_the_chapter_says_about_it(slider):
@@ -69,7 +69,7 @@ def test_what_the_chapter_says_about_it(slider):
     slider.strength = 8
     assert slider.written == f"{TEXT} gave gave gave gave"
     slider.place = "baker only"
-    assert slider.group == "verbs of many"
+    assert slider.group == "plural verbs"
     random = slider._data["runs"]["baker only"]["random"]
     assert random[STRENGTHS.index(8)]["shares"][0] == pytest.approx(0.39, abs=0.006)
     assert random[STRENGTHS.index(1)]["shares"][0] < 0.05

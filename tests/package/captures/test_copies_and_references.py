@@ -163,7 +163,9 @@ def test_a_copy_of_references_keeps_what_is_right_and_refuses_the_rest(how: Any)
     again = how(seen)
     y.fill_(5)
     assert again["2"].output.item() == 0
-    with pytest.raises(NotCapturedError, match="a reference was kept, and was overwritten before it was copied"):
+    with pytest.raises(
+        NotCapturedError, match="kept as a reference, and was overwritten before the capture was copied"
+    ):
         _ = again["0"].output
 
 

@@ -42,7 +42,7 @@ def test_a_pickle_has_the_size_of_what_was_kept():
 
 
 def test_an_open_capture_is_not_copied():
-    with capture(nn.ReLU()) as seen, pytest.raises(RuntimeError, match="after the with-block"):
+    with capture(nn.ReLU()) as seen, pytest.raises(RuntimeError, match="after the with block"):
         pickle.dumps(seen)
 
 

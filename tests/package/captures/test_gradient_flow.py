@@ -78,7 +78,7 @@ def test_a_repeated_layer_has_a_row_for_each_call():
 def test_an_empty_capture_is_refused():
     with capture(doubling()) as seen:
         pass
-    with pytest.raises(NotCapturedError, match="no calls; layer '0' was not called, nor was the model: call it inside"):
+    with pytest.raises(NotCapturedError, match="no calls; layer '0' was not called, and neither was the model"):
         gradient_flow(seen)
     attention = nn.MultiheadAttention(2, 1)
     with capture(attention, "out_proj") as seen:

@@ -22,7 +22,7 @@ def test_hooks_come_off_and_the_error_carries_what_was_captured(stop):
     with pytest.raises(type(stop)) as caught, capture(net) as seen:
         net(torch.ones(1, 1))
     assert caught.value.capture is seen
-    assert "2 calls were captured, the last one 1" in caught.value.__notes__[0]
+    assert "2 calls were captured before this error, the last one in 1" in caught.value.__notes__[0]
     assert seen["0"].output.shape == (1, 1)
     with pytest.raises(NotCapturedError, match="call 1 raised"):
         _ = seen["1"].output

@@ -38,7 +38,7 @@ def test_modules_in_a_plain_container_are_noted(kind: object) -> None:
             net(X)
     assert seen.order == ["0.fc"]
     (note,) = seen.notes
-    assert note.startswith("layer 0 keeps 2 modules in its attribute 'blocks' that are not in the model: if called, ")
+    assert note.startswith("layer 0 keeps 2 modules in its attribute 'blocks' that are not in the model: their calls ")
     assert note in repr(seen)
     assert note in seen._repr_mimebundle_()["text/html"].replace("&#x27;", "'")
     assert pickle.loads(pickle.dumps(seen)).notes == (note,)

@@ -27,7 +27,7 @@ def test_leaves_that_forward_makes_are_noted_and_not_captured() -> None:
         net(X), net(X)
     assert seen.order == ["0.fc", "0.fc"]
     assert seen.notes == tuple(
-        f"layer 0.new.{i}: a {kind} was added to the model inside the block, so it is not captured; call the model "
+        f"layer 0.new.{i}: a {kind} was added to the model inside the block, so it is not captured. Call the model "
         "once before capture(...), or use hookscope.record"
         for i, kind in enumerate(("Linear", "Tanh"))
     )
@@ -40,7 +40,7 @@ def test_one_that_takes_the_place_of_a_chosen_layer_is_noted_and_no_other() -> N
     with pytest.warns(UserWarning, match="layer 0.new.1: a Tanh was added"), capture(net, "0.new.1") as seen:
         net(X)
     assert seen.order == []
-    assert "taken out of the model, or replaced" in seen.uncalled["0.new.1"]
+    assert "removed from the model or replaced" in seen.uncalled["0.new.1"]
     with capture(net, "0.fc") as seen:
         net(X)
     assert (seen.order, seen.notes) == (["0.fc"], ())

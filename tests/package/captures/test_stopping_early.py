@@ -99,7 +99,7 @@ class Catching(nn.Module):
 @pytest.mark.parametrize("kind", [Exception, BaseException])
 def test_a_model_that_catches_the_exception_does_not_return_a_wrong_output(kind):
     net, after = Catching(kind), []
-    with pytest.warns(UserWarning, match="caught the exception by which stop=True"), capture(net, "first", stop=True):
+    with pytest.warns(UserWarning, match="caught the exception with which stop=True"), capture(net, "first", stop=True):
         after.append(net(X))
     assert not after
     assert len(census(net)) == 0
@@ -212,15 +212,15 @@ class Choosing(nn.Module):
 def test_the_forecast_ends_there_too():
     net = nn.Sequential(nn.Linear(2, 3), Choosing())
     assert capture(net, "0", stop=True).estimate(torch.ones(1, 2)) == 12
-    with pytest.raises(RuntimeError, match="no estimate"):
+    with pytest.raises(RuntimeError, match="cannot estimate the size"):
         capture(net, "0").estimate(torch.ones(1, 2))
 
 
 def test_data_parallel_and_start_are_refused():
-    with pytest.raises(ValueError, match=r"DataParallel runs its layers in threads.* give its \.module"):
+    with pytest.raises(ValueError, match=r"cannot end the threads of nn.DataParallel.* in its \.module"):
         capture(nn.DataParallel(chain()), stop=True)
     net = chain()
-    with pytest.raises(ValueError, match=r"start\(\) has none"):
+    with pytest.raises(ValueError, match=r"start\(\) does not work with stop=True"):
         capture(net, "0", stop=True).start()
     assert len(census(net)) == 0
 

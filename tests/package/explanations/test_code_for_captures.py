@@ -52,7 +52,7 @@ def test_a_capture_of_inputs(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_objects_that_the_lines_do_not_follow_are_named(name: str) -> None:
     with pytest.raises(
-        ValueError, match=r"explain cannot write call \w+, since a (ImageList|Result|Frozen) went in or"
+        ValueError, match=r"code for call \w+, because its inputs or outputs contain a (ImageList|Result|Frozen)"
     ):
         explain(seen_of(name, False))
 
@@ -216,7 +216,7 @@ def test_language_models(make: Any) -> None:
     with torch.no_grad(), capture(net, "") as seen:
         net(**given)
     if make is not bert:
-        with pytest.raises(ValueError, match=r"call \(root\), since a \w+Cache went in or out"):
+        with pytest.raises(ValueError, match=r"call \(root\), because its inputs or outputs contain a \w+Cache"):
             explain(seen)
         return
     found = run(checked(seen).replace("model(*inputs)", "model(**inputs)"), net, given)["outputs"][""][0]

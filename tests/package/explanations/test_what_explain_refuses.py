@@ -19,7 +19,7 @@ X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.parametrize("obj", [3, None, nn.Linear(1, 1), capture, hookscope.feature_grid(torch.rand(1, 2, 3, 3))])
 def test_what_is_neither_a_capture_nor_an_edit(obj: Any) -> None:
-    with pytest.raises(TypeError, match=r"a capture or an edit, and not of a \w+: give it what hookscope\.capture"):
+    with pytest.raises(TypeError, match=r"a capture or an edit, not of a \w+\. Pass what hookscope\.capture"):
         explain(obj)
 
 
@@ -35,7 +35,9 @@ def test_what_is_neither_a_capture_nor_an_edit(obj: Any) -> None:
     ],
 )
 def test_options_of_a_capture(options: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"explain cannot write {name}= of capture: leave it out, and explain that"):
+    with pytest.raises(
+        ValueError, match=rf"explain cannot write code for {name}=\. Capture without it, and explain that"
+    ):
         explain(capture(nn.Linear(4, 4), **options))
 
 
@@ -46,7 +48,9 @@ def test_a_call_that_ended_with_an_exception() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Do(explode))
     with pytest.raises(ZeroDivisionError), capture(model) as seen:
         model(X)
-    with pytest.raises(ValueError, match=r"cannot write this capture: call 1 raised an exception .* another pass"):
+    with pytest.raises(
+        ValueError, match=r"cannot write code for this capture: call 1 raised an exception .* another pass"
+    ):
         explain(seen)
 
 
@@ -58,24 +62,29 @@ def test_a_container_that_contains_itself() -> None:
 
     with capture(net := Do(around), "") as seen:
         net(X)
-    with pytest.raises(ValueError, match=r"explain cannot write call \(root\), since a dict went in or out"):
+    with pytest.raises(
+        ValueError, match=r"explain cannot write code for call \(root\), because its inputs or outputs contain a dict"
+    ):
         explain(seen)
 
 
 EDITS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "noise": (lambda e: e.noise("one", 0.5), r"cannot write noise \(edit 1\): write a function, and use map"),
-    "freeze": (lambda e: e.freeze("one"), r"cannot write freeze \(edit 1\)"),
-    "mask": (lambda e: e.mask("one", X[0, 0] > 0), r"cannot write mask \(edit 1\)"),
-    "project_out": (lambda e: e.project_out("one", X[0, 0]), r"cannot write project_out \(edit 1\)"),
+    "noise": (lambda e: e.noise("one", 0.5), r"cannot write code for noise \(edit 1\)\. Use map with a function"),
+    "freeze": (lambda e: e.freeze("one"), r"code for freeze \(edit 1\)"),
+    "mask": (lambda e: e.mask("one", X[0, 0] > 0), r"code for mask \(edit 1\)"),
+    "project_out": (lambda e: e.project_out("one", X[0, 0]), r"code for project_out \(edit 1\)"),
     "rows and an index": (
         lambda e: e.set("one", 0, at[0], samples=1),
         r"samples= or heads= with at\[\.\.\.\] \(edit 1\)",
     ),
-    "heads": (lambda e: e.set("attn", 0, heads=1), "inside what layer 'attn' returns or computes: change a whole"),
-    "an object": (lambda e: e.set("held", 0, part="h"), "inside what layer 'held' returns"),
-    "deep inside": (lambda e: e.set("deep", 0, part=(0, 1)), "inside what layer 'deep' returns"),
-    "counted from the end": (lambda e: e.set("attn", 0, part=-2), "inside what layer 'attn' returns"),
-    "a gradient of a part": (lambda e: e.set("attn", 0, to="grad", part=0), "inside what layer 'attn' returns"),
+    "heads": (
+        lambda e: e.set("attn", 0, heads=1),
+        "deep inside a value or the attention of layer 'attn'. Edit a whole",
+    ),
+    "an object": (lambda e: e.set("held", 0, part="h"), "the attention of layer 'held'"),
+    "deep inside": (lambda e: e.set("deep", 0, part=(0, 1)), "the attention of layer 'deep'"),
+    "counted from the end": (lambda e: e.set("attn", 0, part=-2), "the attention of layer 'attn'"),
+    "a gradient of a part": (lambda e: e.set("attn", 0, to="grad", part=0), "the attention of layer 'attn'"),
 }
 
 
@@ -104,9 +113,11 @@ def test_positions_and_an_edit_that_never_ran() -> None:
     with edit(net) as e:
         e.set("1", 0, positions=1)
         net(torch.tensor([[1, 2, 3]]))
-    with pytest.raises(ValueError, match=r"cannot write positions= \(edit 1\): write an index, such as at\[:, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"cannot write code for positions= \(edit 1\)\. Use an index, such as at\[:, 3\]"
+    ):
         explain(e)
     later = edit(net)
     later.set("1", 0)
-    with pytest.raises(ValueError, match="an edit that never ran: run the model inside its with-block first"):
+    with pytest.raises(ValueError, match=r"an edit that ran\. Run the model inside its with block first"):
         explain(later)

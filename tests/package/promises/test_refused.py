@@ -240,7 +240,7 @@ ROWS: dict[str, Row] = {
     ),
     "capture: compiled before": (
         asked(lambda seen: seen["inner.0"], "inner.0"), compiled_before, (X,), "'inner.0' was not called",
-        "compiled before",
+        "compiled earlier",
     ),
     "record: a layer made in forward": (
         watched(record, **FORWARD), late, (X,), r"Layer 0\.new \(Linear\) was added", "logged from then on",
@@ -257,17 +257,17 @@ ROWS: dict[str, Row] = {
         edited("direct"), Inside, (X,), "layer 'direct'", r"Inside\.forward calls its \.forward\(\.\.\.\)",
     ),
     "edit: the weight alone": (
-        edited("weight_only"), Inside, (X,), "layer 'weight_only'", r"Inside\.forward uses only its weight",
+        edited("weight_only"), Inside, (X,), "layer 'weight_only'", r"Inside\.forward does not call it",
     ),
     "edit: out_proj": (
         edited("out_proj"), lambda: nn.MultiheadAttention(4, 2), (X, X, X), "layer 'out_proj'",
-        "edit the attention layer itself",
+        "Edit the attention layer itself",
     ),
     "edit: compiled before": (
         edited("inner.0"), compiled_before, (X,), "layer 'inner.0'", "torch.compile compiled it before the block",
     ),
     "edit: a layer that raised": (
-        edited("bad"), fails_and_goes_on, (X,), "layer 'bad'", "raised an exception, which the model caught",
+        edited("bad"), fails_and_goes_on, (X,), "layer 'bad'", "raised an exception that the model caught",
     ),
     "collect: a layer that is not called": (
         collected("unused"), lambda: Inside().eval(), (X,), "layer 'unused' was not called", "did not reach it",
@@ -278,16 +278,16 @@ ROWS: dict[str, Row] = {
         r"seen\['0'\]\.calls\[0\]\.output",
     ),
     "capture: gradients that were not asked for": (
-        asked(lambda seen: seen["0"].grad), in_place, (X,), "gradients were not kept", "gradients=True",
+        asked(lambda seen: seen["0"].grad), in_place, (X,), "did not keep gradients", "gradients=True",
     ),
     "capture: inputs that were not asked for": (
-        asked(lambda seen: seen["0"].args), in_place, (X,), "inputs were not kept", "inputs=True",
+        asked(lambda seen: seen["0"].args), in_place, (X,), "did not keep inputs", "inputs=True",
     ),
     "capture: statistics that were not asked for": (
-        asked(lambda seen: seen["0"].stats), in_place, (X,), "tensors were kept", "stats=True",
+        asked(lambda seen: seen["0"].stats), in_place, (X,), "kept tensors", "stats=True",
     ),
     "capture: tensors where statistics were asked for": (
-        asked(lambda seen: seen["0"].output, stats=True), in_place, (X,), "only statistics were kept", r"\.stats",
+        asked(lambda seen: seen["0"].output, stats=True), in_place, (X,), "stats=True keeps only", r"\.stats",
     ),
     "capture: no gradient under no_grad": (
         under(EVAL, asked(lambda seen: seen["0"].grad, gradients=True)), in_place, (X,), "the output of layer '0'",
@@ -309,47 +309,47 @@ ROWS: dict[str, Row] = {
     ),
     "capture: a sparse output in part": (
         watched(capture, samples=0), lambda: nn.Sequential(Do(lambda x: x.to_sparse())), (X,),
-        "layer 0: a sparse_coo tensor", "kept whole and as it is",
+        "layer 0: torch cannot slice or convert a sparse_coo tensor", "all of it is kept unchanged",
     ),
     "capture: samples that are not there": (
         watched(capture, samples=0), lambda: nn.Sequential(Do(lambda x: x[:0])), (X,), "layer 0: samples=0",
-        r"picks nothing of a tensor of shape \(0, 4\)",
+        r"selects nothing from a tensor of shape \(0, 4\)",
     ),
     "capture: more than max_bytes": (
-        watched(capture, max_bytes=10), in_place, (X,), "reached at call 0", r"samples=0, dtype=torch\.float16, stats",
+        watched(capture, max_bytes=10), in_place, (X,), "reached at call 0", r"dtype=torch\.float16 or stats",
     ),
     "capture: an error in the model": (
         watched(capture), lambda: nn.Sequential(nn.ReLU(), nn.Linear(9, 9)), (X,),
-        "2 calls were captured, the last one 1", "",
+        "2 calls were captured before this error, the last one in 1", "",
     ),
     "edit: a call": (
-        edited("0", calls={2, 3}), in_place, (X,), "layer '0' was called once", "so call 2, 3 never came",
+        edited("0", calls={2, 3}), in_place, (X,), "layer '0' was called once", "so there was no call 2, 3",
     ),
     "edit: a part": (
         edited("0", part=(1, "h")), lambda: nn.Sequential(Do(lambda x: (x, {"h": None}, x)), Do(lambda xs: xs[0])),
         (X,), "layer '0'", r"it returned part=0 \(2, 4\), part=2 \(2, 4\)",
     ),
     "edit: several tensors": (
-        edited("0"), lambda: nn.Sequential(nn.LSTM(4, 4)), (X,), "layer '0', call 1", "say which: part=0",
+        edited("0"), lambda: nn.Sequential(nn.LSTM(4, 4)), (X,), "layer '0', call 1", "Choose one: part=0",
     ),
     "edit: no tensor": (
         edited("0"), lambda: nn.Sequential(Do(lambda x: "text")), (X,), "layer '0'", "it returned no tensor, but str",
     ),
     "edit: a gradient, without backward": (
-        edited("0", to="grad", backward=False), in_place, (X,), "layer '0'", r"backward\(\) was not run inside",
+        edited("0", to="grad", backward=False), in_place, (X,), "layer '0'", r"backward\(\) was not called inside",
     ),
     "edit: a gradient, under no_grad": (
         under(EVAL, edited("0", to="grad")), in_place, (X,), "layer '0'", "does not require grad",
     ),
     "edit: an index that does not fit": (
         edited("0", "set", 0.0, at[:, 9]), in_place, (X,), r"layer '0', call 1: at\[:, 9\]",
-        r"does not fit shape \(2, 4\).*name the others with calls=",
+        r"does not fit shape \(2, 4\).*select those with calls=",
     ),
     "edit: a value of another shape": (
         edited("0", "set", torch.ones(5)), in_place, (X,), "layer '0', call 1", r"does not broadcast.*shape \(2, 4\)",
     ),
     "edit: a function that returns nothing": (
-        edited("0", "map", lambda x: None), in_place, (X,), "layer '0', call 1", "must return the new ones",
+        edited("0", "map", lambda x: None), in_place, (X,), "layer '0', call 1", "Return the new values",
     ),
     "edit: a list of the caller's": (
         edited("0", to="input", part=(0, 0)), lambda: nn.Sequential(Do(lambda xs: xs[0])), ([X],), "layer '0', call 1",

@@ -123,7 +123,7 @@ def test_a_patch_map_says_what_it_cannot_write() -> None:
     heads = sweep(layer, torch.randn(1, 3, 8), "self_attn", "zero", heads=[0, 1], metric=lambda y: y[0, 0, 0])
     code = PatchMap(heads).code
     assert all(line.startswith("# ") for line in code.splitlines())
-    assert "explain cannot write a change inside what layer" in code
+    assert "explain cannot write code for an edit deep inside" in code
     assert net is not None
 
 

@@ -43,7 +43,7 @@ def swept() -> object:
     )
 
 
-VERBS = {"verbs of many": ("run", "sleep"), "verbs of one": ("runs", "sleeps")}
+VERBS = {"plural verbs": ("run", "sleep"), "singular verbs": ("runs", "sleeps")}
 _KEPT: list[nn.Module] = []
 WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),

@@ -38,29 +38,29 @@ _PROJECTIONS = (
 
 
 class NoHeadsError(ValueError):
-    """The heads of a layer are not to be found, or cannot be told apart.
+    """hookscope cannot find the heads of a layer, or cannot separate them.
 
     Attributes:
-        why: says so, without what to write instead.
+        why: the reason, without the advice.
 
     """
 
     def __init__(self, why: str, instead: str) -> None:
-        super().__init__(append_page(f"{why}; {instead}", "no_heads"))
+        super().__init__(append_page(f"{why}. {instead}", "no_heads"))
         self.why = why
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Where heads lie side by side, on the last axis.
+    """Where the results of the heads are concatenated, on the last axis.
 
     Attributes:
-        name: the layer there.
-        module: that layer.
-        to: "input" of a projection; "output" of an attention layer without one; "heads", inside of an
-            `nn.MultiheadAttention`, whose projection is no call of a layer.
-        count: how many heads there are.
-        width: how many values they have together; 0 if that is not known yet.
+        name: the name of that layer.
+        module: the layer.
+        to: "input" of a projection; "output" of an attention layer without one; "heads" inside an
+            `nn.MultiheadAttention`, which does not call its projection.
+        count: the number of heads.
+        width: the number of values of all heads together; 0 if it is not known yet.
 
     """
 
@@ -75,14 +75,14 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
     """Find the heads of a layer.
 
     Args:
-        modules: those of the model.
+        modules: the modules of the model.
         name: the layer's name.
         module: an attention layer, or its output projection.
-        to: what was asked for; a projection has heads in its input only.
+        to: the option of the edit; a projection has heads in its input only.
 
     Raises:
-        NoHeadsError: no heads are to be found; says what to write instead.
-        ValueError: heads of gradients were asked for.
+        NoHeadsError: no heads were found. The message says what to write instead.
+        ValueError: the edit is of a gradient.
 
     Example:
         >>> class Attention(nn.Module):
@@ -96,7 +96,7 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
 
     """
     if to == "grad":
-        raise ValueError("heads= goes with to='output' or 'input'; for gradients write an index, at[..., 0:64]")
+        raise ValueError("heads= works with to='output' or 'input'. For gradients, use an index such as at[..., 0:64]")
     holder_name = name.rpartition(".")[0]
     holder = modules.find(holder_name) if name else None
     if isinstance(holder, nn.MultiheadAttention):
@@ -104,9 +104,9 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
     for each in (holder, module):
         if each is not None and "lambda_q1" in each._parameters:
             raise NoHeadsError(
-                f"layer {name!r}: {type(each).__name__} is differential attention, which takes one half of its heads "
-                "from the other before its output projection, so heads= cannot tell them apart",
-                "write an index into what goes into that: at[..., 0:64], to='input'",
+                f"layer {name!r}: {type(each).__name__} is differential attention, which subtracts one half of its "
+                "heads from the other before its output projection, so heads= cannot separate them",
+                "Use an index into the input of that projection: at[..., 0:64], to='input'",
             )
     if isinstance(module, nn.MultiheadAttention):
         return Heads(name, module, "heads", module.num_heads, module.embed_dim)
@@ -115,15 +115,16 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
             has_projection = any(part in holder._modules for part in _PROJECTIONS)
             has_projection |= hasattr(holder, "attention_head_size")  # BERT: the projection stands beside it
             raise NoHeadsError(
-                f"layer {name!r} is not where the heads of {holder_name!r} lie side by side, which is the input of its "
-                "output projection" + f": give heads= with {holder_name!r}" * has_projection,
-                "or write an index here, at[..., 0:64]" if has_projection else "write an index here, at[..., 0:64]",
+                f"layer {name!r} does not get the heads of {holder_name!r}. They are in the input of its output "
+                "projection",
+                (f"Pass heads= with {holder_name!r}, or use" if has_projection else "Use")
+                + " an index here, such as at[..., 0:64]",
             )
         return Heads(name, module, "input", count, _width(module))
     if count is None:
         raise NoHeadsError(
-            f"layer {name!r} ({type(module).__name__}) does not say how many heads it has",
-            "write an index into what goes into its output projection instead: at[..., 0:64], to='input'",
+            f"layer {name!r} ({type(module).__name__}) has no attribute with its number of heads",
+            "Use an index into the input of its output projection instead: at[..., 0:64], to='input'",
         )
     for part in _PROJECTIONS:
         if (child := module._modules.get(part)) is None:
@@ -144,27 +145,28 @@ def select_heads(found: Heads, heads: Any, index: Any, samples: Any) -> Selectio
 
 
 def columns_of(found: Heads, heads: Any) -> list[int]:
-    """List the places of some heads on the last axis.
+    """List the indices of some heads on the last axis.
 
     Raises:
         ValueError: there is no such head.
-        NoHeadsError: the heads cannot be told apart.
+        NoHeadsError: the heads cannot be separated.
 
     """
     numbers = parse_samples(heads, "heads", "heads")
     if isinstance(numbers, slice):
         numbers = list(range(found.count))[numbers]
     if wrong := [head for head in numbers if not 0 <= head < found.count]:
-        raise ValueError(f"layer {found.name!r} has no head {wrong[0]}: its {found.count} heads count from 0")
+        raise ValueError(f"layer {found.name!r} has no head {wrong[0]}. Its heads are 0 to {found.count - 1}")
     if not found.width:
         raise NoHeadsError(
-            f"layer {found.name!r} has {found.count} heads, and nothing in it has a name by which an output projection "
-            f"is known ({', '.join(_PROJECTIONS[:4])}, …)",
-            "write an index into the input of the layer that mixes them: at[..., 0:64], to='input'",
+            f"layer {found.name!r} has {found.count} heads, but no submodule with the name of an output projection "
+            f"({', '.join(_PROJECTIONS[:4])}, …)",
+            "Use an index into the input of the layer that mixes them: at[..., 0:64], to='input'",
         )
     if found.width % found.count:
         raise NoHeadsError(
-            f"layer {found.name!r}: {found.count} heads do not share {found.width} values evenly", "write an index"
+            f"layer {found.name!r}: its {found.width} values cannot be divided among {found.count} heads",
+            "Use an index",
         )
     size = found.width // found.count
     return [column for head in numbers for column in range(head * size, (head + 1) * size)]
@@ -177,7 +179,7 @@ def _heads_of(module: nn.Module) -> int | None:
 
 
 def count_of(module: nn.Module, *, config: bool = True) -> int | None:
-    """How many heads a module, or its config, says that it has; None if it does not."""
+    """The number of heads according to an attribute of a module or its config; None if there is no such attribute."""
     for place in (module, getattr(module, "config", None) if config else None):
         for name in _COUNTS:
             if isinstance(count := getattr(place, name, None), int) and not isinstance(count, bool):
@@ -202,10 +204,10 @@ class Edges:
 
     Attributes:
         heads: the heads.
-        queries: positions of the tokens that look.
-        keys: positions of the tokens that they look at.
-        samples: those of the batch, as an index; None for all.
-        count: how many heads the layer has.
+        queries: positions of the tokens that attend.
+        keys: positions of the tokens that they attend to.
+        samples: which samples of the batch, as an index; None for all.
+        count: the number of heads of the layer.
 
     """
 
@@ -219,19 +221,19 @@ class Edges:
 def check_edges(
     chosen: dict[nn.Module, str], heads: Any, queries: Any, keys: Any, samples: Any
 ) -> dict[nn.Module, Edges]:
-    """Check which edges are meant in each of some layers, which are given with their names.
+    """Check which edges to cut in each of the chosen layers.
 
     Raises:
-        TypeError: not whole numbers.
-        ValueError: a layer does not say how many heads it has, or has no such head; or a position is negative.
+        TypeError: a value is not an integer.
+        ValueError: the number of heads of a layer is unknown, there is no such head, or a position is negative.
 
     """
     counts = {module: count_of(module) for module in chosen}
     for module, name in chosen.items():
         if counts[module] is None:
             raise ValueError(
-                f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; name the attention "
-                "layer, which computes scaled dot product attention"
+                f"layer {name!r} ({type(module).__name__}) has no attribute with its number of heads. Name the "
+                "attention layer, which calls F.scaled_dot_product_attention"
             )
     of_batch = None if samples is None else parse_samples(samples)
     return {
@@ -247,7 +249,7 @@ def check_edges(
 
 
 def make_knockout(edges: Edges) -> Operation:
-    """Make the operation of `Edit.cut`; only `knock_out` computes it."""
+    """Create the operation of `Edit.cut`; `knock_out` computes it."""
     shown = " ".join(
         f"{name}={given[0] if len(given) == 1 else list(given)}"
         for name, given in (("heads", edges.heads), ("queries", edges.queries), ("keys", edges.keys))
@@ -256,10 +258,10 @@ def make_knockout(edges: Edges) -> Operation:
 
 
 def refuse_second_knockout(old: Edges, new: Edges, layer: str, number: int) -> None:
-    """Refuse to cut edges of a query that an earlier cut has changed: what it gets could not be verified any more.
+    """Refuse to cut edges of a query that an earlier cut has changed, because the result could not be verified.
 
     Raises:
-        ValueError: says how to write both in one.
+        ValueError: there is such a query. The message says how to combine both cuts.
 
     """
     heads, queries = ({*a} & {*b} for a, b in ((old.heads, new.heads), (old.queries, new.queries)))
@@ -268,8 +270,8 @@ def refuse_second_knockout(old: Edges, new: Edges, layer: str, number: int) -> N
     if heads and queries and not apart:
         keys = sorted({*old.keys, *new.keys})
         raise ValueError(
-            f"layer {layer!r}: edit {number} cuts edges of head {min(heads)} and query {min(queries)} already; cut "
-            f"them in one edit, as keys={keys}"
+            f"layer {layer!r}: edit {number} already cuts edges of head {min(heads)} and query {min(queries)}. Combine "
+            f"the two: keys={keys}"
         )
 
 
@@ -291,16 +293,16 @@ def knock_out(
 
     Args:
         layer_edit: the edit.
-        number: which call of the layer this is.
-        again: whether it runs again, to recompute what a checkpoint did not keep.
-        crossed: whether keys come from elsewhere than queries.
+        number: the number of this call of the layer.
+        again: whether a checkpoint runs it again in backward.
+        crossed: whether keys and queries come from different tensors.
         out: what the call returned, (samples, heads, queries, width).
-        *args: what it was called with.
-        **kwargs: likewise.
+        *args: the positional arguments of the call.
+        **kwargs: its keyword arguments.
 
     Raises:
-        RuntimeError: the attention cannot be recomputed, or came out otherwise.
-        ValueError: there is no such key, or no other is left.
+        RuntimeError: the attention cannot be recomputed, or the result differs.
+        ValueError: there is no such key, or a query would have no key left.
 
     """
     if not layer_edit.applies_to(number, again):
@@ -309,19 +311,17 @@ def knock_out(
     given: dict[str, Any] = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
     query, key = given["query"], given["key"]
     if given.get("dropout_p"):
-        raise RuntimeError(
-            f"{label}: its attention drops weights at random, so that it cannot be verified; model.eval()"
-        )
+        raise RuntimeError(f"{label}: its attention uses dropout, so the result cannot be verified. Call model.eval()")
     if is_wrapped(out) or out.dim() != 4:
         raise RuntimeError(
-            f"{label}: attention under torch.func, or of shape {tuple(out.shape)} and not (samples, heads, queries, "
-            "width), cannot be verified"
+            f"{label}: cannot verify attention of shape {tuple(out.shape)}. It must be (samples, heads, queries, "
+            "width), and not run under torch.func"
         )
     start, places, packed = _places(layer_edit, number, crossed, query, key, label)
     if not places:
         return out
     if missing := [each for each in edges.keys if each >= key.shape[-2]]:
-        raise ValueError(f"{label}: no key {missing[0]}: the call has {key.shape[-2]} keys, counted from 0")
+        raise ValueError(f"{label}: there is no key {missing[0]}. The call has keys 0 to {key.shape[-2] - 1}")
     rows = torch.arange(out.shape[0], device=out.device)
     try:
         rows = rows if edges.samples is None else rows[edges.samples]
@@ -353,7 +353,7 @@ def _places(
     one = tokens is None or bool(tokens.problem) or tokens.count == 1
     packed = heads != edges.count and heads * length == edges.count and one
     if not packed and heads != edges.count:
-        raise RuntimeError(f"{label}: the layer says that it has {edges.count} heads, but this call has {heads}")
+        raise RuntimeError(f"{label}: the layer should have {edges.count} heads, but this call has {heads}")
     count, start = (1 if packed else length), 0
     if tokens is not None and not tokens.problem and tokens.count == count:
         start = tokens.start
@@ -364,13 +364,13 @@ def _places(
         )
     if tokens is not None and tokens.problem and not crossed and key.shape[-2] > count + 2:  # torch may add two keys
         raise ValueError(
-            f"{label}: {key.shape[-2]} keys for {count} queries, of a cache or of other tokens, so it is "
-            f"unknown which positions the queries have: {tokens.problem}"
+            f"{label}: there are {key.shape[-2]} keys for {count} queries, from a cache or other tokens, so the "
+            f"positions of the queries are unknown: {tokens.problem}"
         )
     if not crossed and key.shape[-2] < start + count:
         raise ValueError(
-            f"{label}: {key.shape[-2]} keys for {start + count} tokens: a sliding window, in which the "
-            "positions of keys are unknown"
+            f"{label}: there are {key.shape[-2]} keys for {start + count} tokens, as with a sliding window, so the "
+            "positions of the keys are unknown"
         )
     return start, [place for place in range(count) if place + start in edges.queries], packed
 
@@ -396,13 +396,13 @@ def _without(
         size = float(v.detach().abs().max())
         if not error <= _CLOSE.get(old.dtype, 2e-2) * max(size, 1e-6):
             raise RuntimeError(
-                f"{label}: attention as it was recomputed differs from what the call returned by {error:.2g}, where "
-                f"values are up to {size:.2g}; so nothing is cut"
+                f"{label}: the recomputed attention differs from the result of the call by {error:.2g}, with values up "
+                f"to {size:.2g}, so nothing is cut"
             )
         scores = scores.clone()
         scores[..., list(keys)] = -math.inf
         if bool((scores.detach().amax(-1) <= torch.finfo(old.dtype).min / 4).any()):
-            raise ValueError(f"{label}: without these keys a query has none left; cut fewer")
+            raise ValueError(f"{label}: without these keys, a query has no key left. Cut fewer keys")
         # The difference, so that a key that had no weight changes nothing, bit for bit.
         return (old.to(wide) + (scores.softmax(-1) @ v - before)).to(old.dtype)  # type: ignore[no-any-return]
 

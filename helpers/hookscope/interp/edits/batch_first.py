@@ -1,4 +1,4 @@
-"""Know where tokens come before samples, so that the first axis is not taken for that of samples there."""
+"""Recognize layers in which tokens come before samples, so that edits do not treat their first axis as samples."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = [
 
 
 def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
-    """Find out whether a layer is, or is in, a module that is known to have tokens before samples inside.
+    """Find the module around a layer, or the layer itself, that has tokens before samples; None if there is none.
 
-    Modules of torch say so by `batch_first`. XLNet's model turns what it is called with, and turns its output back.
+    Modules of torch have an attribute `batch_first`. XLNet's model transposes its input, and its output back.
     """
     on_the_way = modules.path_to(name)
     for module in on_the_way:
@@ -41,7 +41,7 @@ def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
 
 
 def said_of(around: nn.Module) -> str:
-    """Say of what kind a module is that has tokens before samples."""
+    """Describe a module that has tokens before samples."""
     option = " with batch_first=False" if hasattr(around._modules.get("self_attn", around), "batch_first") else ""
     return f"{type(around).__name__}{option}"
 
@@ -49,36 +49,36 @@ def said_of(around: nn.Module) -> str:
 def refuse_other_order(
     modules: Modules, module: nn.Module, name: str, to: str, path: tuple[int | str, ...] | None, what: str
 ) -> None:
-    """Refuse what takes the first axis for that of samples where it is known to be another one.
+    """Refuse an option that needs samples on the first axis if the first axis holds something else.
 
-    Tokens come before samples in modules that say so; the states of an RNN have its layers there.
+    It holds tokens in modules with `batch_first=False`, and layers in the states of an RNN.
 
     Args:
-        modules: those of the model.
+        modules: the modules of the model.
         module: the layer.
         name: its name.
         to: "input", "output" or "grad".
         path: which tensor of a structure; None for the only one.
-        what: takes the axis so: "samples=", "mean" or "positions=".
+        what: the option: "samples=", "mean" or "positions=".
 
     Raises:
-        ValueError: says what to write instead.
+        ValueError: the first axis does not hold samples. The message says what to write instead.
 
     """
-    takes = f"{what} takes the first axis for that of samples; write an index, such as at[:, 1]"
+    takes = f"{what} needs samples on the first axis. Use an index, such as at[:, 1]"
     if isinstance(module, nn.RNNBase) and path and path[0] in ((1, "hx") if to == "input" else (1,)):
-        where = f"layer {name!r} ({type(module).__name__}) has states of (layers, samples, features)"
+        where = f"layer {name!r} ({type(module).__name__}) has states of shape (layers, samples, features)"
     elif (around := with_tokens_first(modules, name)) is not None:
-        where = f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples"
+        where = f"layer {name!r} is, or is in, a {said_of(around)}, with tokens before samples"
         if what == "positions=":  # of as many tokens as samples they could not be told apart
-            takes = "positions= is for (samples, tokens, …); write an index for it, such as at[7], and calls="
+            takes = "positions= needs shape (samples, tokens, …). Use an index, such as at[7], and calls="
     else:
         return
-    raise ValueError(f"{where}, and {takes}")
+    raise ValueError(f"{where}, but {takes}")
 
 
 def samples_in(given: Iterable[Any]) -> int | None:
-    """Count the samples that a model is called with: of the first tensor, or the items of the first list of them."""
+    """Count the samples in the inputs of a model: in the first tensor, or in the first list of tensors."""
     for value in given:
         if isinstance(value, PackedSequence):
             return int(value.batch_sizes[0])
@@ -92,24 +92,24 @@ def samples_in(given: Iterable[Any]) -> int | None:
 
 
 PACKED = (
-    "an encoder has packed padded samples into a nested tensor, which takes no index; make it with "
-    "enable_nested_tensor=False, or set use_nested_tensor = False on it"
+    "an encoder packed padded samples into a nested tensor, which cannot be indexed. Create the encoder with "
+    "enable_nested_tensor=False, or set its attribute use_nested_tensor to False"
 )
-"""What is wrong with a tensor that `is_packed`."""
+"""The error for a tensor that `is_packed`."""
 
 
 def is_packed(value: object) -> bool:
-    """Whether a value is a nested tensor of the kind that `nn.TransformerEncoder` makes of padded samples."""
+    """Whether a value is a nested tensor, as `nn.TransformerEncoder` creates it from padded samples."""
     return isinstance(value, Tensor) and value.is_nested and value.layout is torch.strided
 
 
 def as_many(tensor: Tensor, count: int, label: str) -> str:
-    """Say that two axes of a tensor could be taken for that of samples; "" if they cannot.
+    """Return a note if two axes of a tensor could be the samples; "" otherwise.
 
     Example:
         >>> import torch
         >>> as_many(torch.ones(4, 4, 2), 4, "layer 'fc'")
-        "layer 'fc', shape (4, 4, 2): two axes are as long as there are samples; the first is taken for theirs"
+        "layer 'fc', shape (4, 4, 2): two axes have the length of the batch; the first is treated as the samples"
         >>> as_many(torch.ones(4, 3, 2), 4, "layer 'fc'")
         ''
 
@@ -117,34 +117,34 @@ def as_many(tensor: Tensor, count: int, label: str) -> str:
     if tensor.dim() != 3 or count < 2 or tensor.shape[:2] != (count, count):
         return ""
     return (
-        f"{label}, shape {tuple(tensor.shape)}: two axes are as long as there are samples; the first is taken for "
-        "theirs"
+        f"{label}, shape {tuple(tensor.shape)}: two axes have the length of the batch; the first is treated as the "
+        "samples"
     )
 
 
 @dataclass(eq=False)
 class AxisOrderCheck(NoCopyWhileHooked):
-    """Hooks on the modules that take tokens before samples, which notice if the model itself is called in that order.
+    """Hooks on modules that take tokens before samples, which detect whether the model itself is called in that order.
 
-    A word-language model may have its tokens first from its inputs on: nothing but the LSTM in it says so.
+    A language model can have tokens first already in its inputs, and only the LSTM in it shows that.
 
     Attributes:
-        modules: those of the model.
-        count: tells how many samples the model is running on, if its first axis is that of samples.
-        what: what takes it to be, such as "samples=".
-        instead: what to do then.
-        notes: what there is to know, as keys; shared with others.
+        modules: the modules of the model.
+        count: returns the number of samples if the first axis of the model's input holds samples.
+        what: the option that relies on this, such as "samples=".
+        instead: what to do instead, for the error message.
+        notes: notes for the user, as keys; shared with other objects.
 
     """
 
     modules: Modules
     count: Callable[[], int | None]
     what: str
-    instead: str = "write an index, such as at[7] for a token or at[:, 1] for a sample"
+    instead: str = "Use an index, such as at[7] for a token or at[:, 1] for a sample"
     notes: dict[str, None] = field(default_factory=dict)
 
     def register(self, handles: ExitStack) -> None:
-        """Register the hooks; `batch_first=False` is what torch calls that order."""
+        """Register the hooks; torch calls this order `batch_first=False`."""
         for module in self._asked():
             handles.callback(module.register_forward_pre_hook(self.before, with_kwargs=True).remove)
 
@@ -159,10 +159,10 @@ class AxisOrderCheck(NoCopyWhileHooked):
         ]
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compare what a module is called with and what the model was called with.
+        """Compare the input of a module with the input of the model.
 
         Raises:
-            ValueError: the model has tokens first.
+            ValueError: the input of the model has tokens first.
 
         """
         tensors = (Tensor, PackedSequence)
@@ -180,13 +180,13 @@ class AxisOrderCheck(NoCopyWhileHooked):
         what = f"layer {self.modules.names[module]!r} ({type(module).__name__}{kind})"
         if tokens == count and samples % count:
             raise ValueError(
-                f"{what} is given {tokens} tokens of {samples} samples. So the model was called with tokens first, and "
-                f"{self.what} takes its first axis for that of samples; {self.instead}"
+                f"{what} gets {tokens} tokens of {samples} samples. So the model was called with tokens first, but "
+                f"{self.what} needs samples on the first axis. {self.instead}"
             )
         if tokens == count or samples % count:
             self.notes[
-                f"{what} is given {tokens} tokens of {samples} samples, and {self.what} takes the first axis of what "
-                f"the model was called with, {count}, for that of samples"
+                f"{what} gets {tokens} tokens of {samples} samples, and {self.what} treats the first axis of the "
+                f"model's input, of length {count}, as the samples"
             ] = None
 
     before.__qualname__ = "hookscope.edit"  # what a census shows

@@ -1,4 +1,4 @@
-"""Say which layers to change, run passes inside a with-block, and see what was changed."""
+"""Choose which layers to change, run passes inside a with block, and see what was changed."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ __all__ = ["Edit", "edit"]
 
 
 def edit(model: nn.Module) -> Edit:
-    """Change what flows through chosen layers, inside a with-block.
+    """Change what flows through chosen layers, inside a with block.
 
-    Each method takes layers as `find_layers` does, a value, and `at`, which values of the tensor: ``at[:, 3]``. Options
-    are `to` ("output", "input" or "grad"), `part` (which tensor of several: an index, a key or a path), `calls` (from
-    1), `samples`, `heads`, and `positions` (tokens from 0 in the whole sequence, also under a KV cache).
+    Each method takes layers as `find_layers` does, a value, and the index `at` into the tensor, such as ``at[:, 3]``.
+    The options are `to` ("output", "input" or "grad"), `part` (one of several tensors: an index, a key or a path),
+    `calls` (from 1), `samples`, `heads`, and `positions` (tokens from 0 in the whole sequence, even with a KV cache).
 
-    An edit that did not happen is an error, except for passes that ran in a traced or earlier compiled copy beside
-    others that were edited. Nothing is written in place, so an input in a list, dict or object of the caller's is
-    refused. Run `backward()` inside the block if you edit gradients or use checkpoints.
+    If an edit does not happen, you get an error. Passes of a traced or earlier compiled copy go unnoticed if other
+    passes were edited. Edits never write in place, so they refuse an input in a list, dict or object of the caller. If
+    you edit gradients or use checkpoints, call `backward()` inside the block.
 
     Args:
         model: the model.
 
     Raises:
         ValueError: the model is compiled, sharded, or on several devices by `nn.DataParallel`.
-        NotEditedError: on leaving the block: says which edit did not happen, and why.
+        NotEditedError: at the end of the block, if an edit did not happen.
 
     Example:
         >>> import torch
@@ -78,7 +78,7 @@ def edit(model: nn.Module) -> Edit:
 
 
 class Edit(Result):
-    """What `edit` returns: a context manager whose methods say what to change; see there for what they all take."""
+    """What `edit` returns: a context manager whose methods change layers. `edit` explains their common options."""
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = Modules(model)
@@ -99,11 +99,11 @@ class Edit(Result):
     # -- what to change -----------------------------------------------------------------------------------------
 
     def set(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Put a number or a tensor in the place of the values; a tensor is broadcast, but nothing grows by it."""
+        """Replace the values by a number or a tensor, which is broadcast to their shape."""
         self._add(layer, at, where, operations.set_values(value))
 
     def add(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Add a number or a tensor: steering, by a vector that may require grad."""
+        """Add a number or a tensor, for example a steering vector; it can require grad."""
         self._add(layer, at, where, operations.add(value))
 
     def scale(self, layer: Which, factor: Any, at: Any = ..., **where: Unpack[Where]) -> None:
@@ -111,37 +111,37 @@ class Edit(Result):
         self._add(layer, at, where, operations.scale(factor))
 
     def swap(self, layer: Which, source: Any, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Take the values from another run: a `Capture`, of which each call gives those for the same call, or a tensor.
+        """Replace the values by those of another run: a tensor, or a `Capture`, which is used call by call.
 
-        A capture has to have what is swapped: `inputs=True` for `to="input"` and `heads=`, `gradients=True` for
+        The capture must have kept these values: `inputs=True` for `to="input"` and `heads=`, `gradients=True` for
         `to="grad"`.
         """
         self._add(layer, at, where, lambda kept: operations.swap(source, kept), source)
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
-        """Call a function with a copy of the values; what it returns takes their place, of the same shape and dtype."""
+        """Call a function with a copy of the values, and use what it returns; shape and dtype must stay the same."""
         self._add(layer, at, where, operations.map_values(function))
 
     def mask(self, layer: Which, keep: Tensor, at: Any = ..., *, other: Any = 0, **where: Unpack[Where]) -> None:
-        """Keep the values where `keep` is true, and put `other` elsewhere; numbers from 0 to 1 mix both."""
+        """Keep the values where `keep` is true, and use `other` elsewhere; numbers from 0 to 1 mix both."""
         self._add(layer, at, where, operations.mask(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
-        """Add Gaussian noise by `seed` and the call's number, so the same for layers of one shape; torch's stay."""
+        """Add Gaussian noise that depends on `seed` and the call's number; torch's random numbers are not used."""
         self._add(layer, at, where, operations.add_noise(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Take away what points along a direction, a vector as long as the last axis."""
+        """Remove the component along a direction, a vector with the length of the last axis."""
         self._add(layer, at, where, operations.project_out(direction))
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Put the mean over samples in the place of the values: those of the batch, or of all calls of a `Capture`."""
+        """Replace the values by their mean over the samples of the batch, or of all calls of a `Capture`."""
         self._add(layer, at, where, lambda kept: operations.take_mean(source, kept), source)
 
     def freeze(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Give what the layer gave in another run, a `Capture` of one call or of as many; or in the first call here.
+        """Repeat the values of another run, a `Capture` with one call or as many calls as here; or of the first call.
 
-        Without a capture the first call stays as it is, and later ones give its values, without their gradient.
+        Without a capture, the first call does not change. Later calls repeat its values, without their gradient.
         """
         self._add(layer, at, where, lambda kept: operations.freeze(source, kept), source)
 
@@ -155,12 +155,12 @@ class Edit(Result):
         samples: int | slice | Iterable[int] | None = None,
         calls: int | Iterable[int] | None = None,
     ) -> None:
-        """Cut edges of attention: a head's query takes nothing from a key, and the weights of the others sum to 1.
+        """Cut edges of attention: in these heads, the queries get weight 0 on the keys; the other weights sum to 1.
 
         This is attention knockout: the score becomes minus infinity (Geva et al. 2023, arXiv:2304.14767). `queries` and
-        `keys` are positions in the whole sequence, also under a KV cache. The layer computes attention once in a call,
-        by `F.scaled_dot_product_attention`; what it returned is first computed again, and compared, with masks,
-        causality, scale and grouped heads.
+        `keys` are positions in the whole sequence, even with a KV cache. The layer must call
+        `F.scaled_dot_product_attention` once per call. hookscope first recomputes what this function returned, with
+        masks, causality, scale and grouped heads, and compares the two results.
         """
         number, chosen = self._number, self._pick(layer)
         made = check_edges(chosen, heads, queries, keys, samples)
@@ -183,13 +183,13 @@ class Edit(Result):
 
     @property
     def _number(self) -> int:
-        """That of the next edit."""
+        """The number of the next edit."""
         return 1 + (self._specs[-1][0].number if self._specs else 0)
 
     def _add(
         self, layer: Which, at: Any, where: Where, operation: Operation | Callable[..., Operation], source: Any = None
     ) -> None:
-        """Check what was given, and take the edit: an operation, or what makes one of a capture's tensors."""
+        """Check the arguments and add the edit; `operation` can be a function of the tensors of a capture."""
         options = parse_options(where)
         chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
@@ -229,7 +229,7 @@ class Edit(Result):
         return chosen
 
     def _take(self, added: list[tuple[EditSpec, nn.Module, str]]) -> None:
-        """Keep edits, and put hooks on if the block has begun."""
+        """Store edits, and register their hooks if the block has begun."""
         for _, module, name in added:
             if isinstance(module, torch.jit.ScriptModule):  # all else was asked before
                 refuse_unhookable(self.modules, {module: name}, "edit")
@@ -272,7 +272,7 @@ class Edit(Result):
 
     def __enter__(self) -> Self:
         if self._open:
-            raise RuntimeError("this edit is already open; make another one with edit(...)")
+            raise RuntimeError("this edit is already open. Create another one with edit(...)")
         self._layers, self.layer_edits, self._notes = {}, [], {}
         self._token_sources, self._hooks_of, self._order = {}, {}, None
         self._passes = PassCounter()
@@ -303,7 +303,7 @@ class Edit(Result):
                 reasons += diagnose(self.modules, layer_edit, self._hooks_of[layer_edit], self._passes.count)
         if reasons:
             if error is not None:  # the capture around this block would swallow it
-                reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
+                reasons = [f"{why} (capture(..., stop=True) ended the pass)" for why in reasons]
             raise NotEditedError(reasons)
         for layer in self._layers.values():
             if layer.seen > 1 or layer.checkpointed:
@@ -324,23 +324,23 @@ class Edit(Result):
     def rows(self) -> list[dict[str, object]]:
         """The table's rows: edit, layer, change, calls seen, calls changed, largest change of a value.
 
-        With `positions=` or `cut` there are `positions`, too: in which call which ones were edited.
+        With `positions=` or `cut`, the column `positions` lists the edited positions of each call.
         """
         return [table_row(layer_edit, self._hooks_of[layer_edit]) for layer_edit in self.layer_edits]
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What else there is to know about these edits."""
+        """Notes on these edits."""
         same = [
-            f"edit {row['edit']} changed nothing of layer {row['layer']!r}: every value was so before"
+            f"edit {row['edit']} changed nothing in layer {row['layer']!r}: all values were the same before"
             for row in self.rows
             if row["calls changed"] == 0 and row["largest change"] == 0
         ]
-        waiting = ["nothing is edited until the with-block begins"] if self._specs and not self.layer_edits else []
+        waiting = ["nothing is edited until the with block begins"] if self._specs and not self.layer_edits else []
         return (*waiting, *self._notes, *same)
 
     @property
     def caption(self) -> str:
-        """How many edits there are."""
+        """The number of edits."""
         count = len({spec.number for spec, _, _ in self._specs})
         return f"{self.title}: {count} edit{'' if count == 1 else 's'}"

@@ -28,7 +28,7 @@ _WAIT = (
 def explain_edit(edit: Edit) -> Explanation:
     """Write the lines of an edit, see `explain`."""
     if not edit.layer_edits:
-        raise ValueError("explain cannot write an edit that never ran: run the model inside its with-block first")
+        raise ValueError("explain needs an edit that ran. Run the model inside its with block first")
     groups: dict[Any, list[Any]] = {}
     # A gradient is that of what the layer returns after all other edits.
     for each in sorted(edit.layer_edits, key=lambda each: each.spec.to == "grad"):
@@ -61,11 +61,13 @@ class _Lines:
         spec, layers = layer_edits[0].spec, [each.layer for each in layer_edits]
         edit = f"edit {spec.number}"
         if spec.operation.verb not in _VERBS:
-            raise ValueError(f"explain cannot write {spec.operation.verb} ({edit}): write a function, and use map")
+            verb = spec.operation.verb
+            raise ValueError(f"explain cannot write code for {verb} ({edit}). Use map with a function instead")
         if spec.positions is not None:
-            raise ValueError(f"explain cannot write positions= ({edit}): write an index, such as at[:, 3]")
+            raise ValueError(f"explain cannot write code for positions= ({edit}). Use an index, such as at[:, 3]")
         if len(spec.selection.steps) > 1:
-            raise ValueError(f"explain cannot write samples= or heads= with at[...] ({edit}): write one index for both")
+            what = f"samples= or heads= with at[...] ({edit})"
+            raise ValueError(f"explain cannot write code for {what}. Use one index for both")
         place = TensorPath.of(layers[0], spec.to, layer_edits[0].keys)
         body = []
         if _counts(spec):

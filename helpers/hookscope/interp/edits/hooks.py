@@ -18,14 +18,14 @@ class NoCopyWhileHooked:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # copy.deepcopy(model) and torch.save(model) come here.
-        raise RuntimeError("the model is being edited, and a copy would keep the hooks; copy it outside the block")
+        raise RuntimeError("the model is being edited, and a copy would keep the hooks. Copy it after the block")
 
 
 class PassCounter(NoCopyWhileHooked):
-    """The hook on a model that counts how often it runs: that says why an edit did not happen.
+    """The hook that counts the passes of a model, which helps to explain why an edit did not happen.
 
     Attributes:
-        count: how often it has run.
+        count: the number of passes.
 
     """
 
@@ -39,7 +39,7 @@ class PassCounter(NoCopyWhileHooked):
 
 
 class GradientHooks:
-    """The hooks on tensors that wait for a gradient, of all layers."""
+    """The tensor hooks of all layers, which edit gradients."""
 
     def __init__(self) -> None:
         self._edits: WeakTensorKeyDictionary | None = None  # made when it is needed: that takes time, too
@@ -47,7 +47,7 @@ class GradientHooks:
         self._room = 64
 
     def wait(self, tensor: Tensor, editing: Callable[[Tensor], Tensor]) -> None:
-        """Edit the gradient of a tensor when it comes."""
+        """Edit the gradient of a tensor when torch computes it."""
         if self._edits is None:
             self._edits = WeakTensorKeyDictionary()
         made, edits = self._edits.get(tensor, (None, None))  # type: ignore[no-untyped-call]
@@ -62,7 +62,7 @@ class GradientHooks:
         self._handles.append(tensor.register_hook(lambda grad: _all(edits, grad)))  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:
-        """Take the hooks off; as often as you like."""
+        """Remove the hooks; you can call this repeatedly."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

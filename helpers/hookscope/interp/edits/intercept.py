@@ -1,4 +1,4 @@
-"""Reach into an attention layer's call, between its heads and its output projection, and cut edges of attention."""
+"""Edit inside a call of an attention layer: between its heads and its output projection, and edges of attention."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["CallInterceptor", "PatchedForward", "is_cross_attention"]
 
 
 class CallInterceptor(TorchFunctionMode):
-    """Sees the functions that one call of an attention layer calls, and edits between them.
+    """Intercepts the functions that one call of an attention layer calls, and edits their results.
 
     Args:
         module: the attention layer.
-        heads: gets what goes into the output projection of an `nn.MultiheadAttention`, laid out as the layer's input
-            and output are; returns what takes its place.
-        edges: its edits of edges.
-        number: which call this is; 0 if that cannot be said.
-        again: whether it runs again, to recompute what a checkpoint did not keep.
-        crossed: whether its keys come from elsewhere than its queries.
+        heads: edits the input of the output projection of an `nn.MultiheadAttention`, in the layout of the layer's
+            input and output.
+        edges: the edits that cut edges.
+        number: the number of the call; 0 if it is unknown.
+        again: whether a checkpoint runs it again in backward.
+        crossed: whether its keys and queries come from different tensors.
 
     """
 
@@ -60,8 +60,8 @@ class CallInterceptor(TorchFunctionMode):
         self._attended += 1
         if self._attended > 1:
             raise ValueError(
-                f"{self._edges[0].label(self._number)}: it computes attention several times in one call; name the "
-                "attention layer inside of it"
+                f"{self._edges[0].label(self._number)}: it computes attention several times in one call. Name "
+                "the attention layer inside it"
             )
         for layer_edit in self._edges:
             out = knock_out(layer_edit, self._number, self._again, self._crossed, out, *args, **kwargs)
@@ -94,11 +94,11 @@ class CallInterceptor(TorchFunctionMode):
 
 
 class PatchedForward:
-    """Stands for a module's `forward` while something inside of it is edited, and then gives it back.
+    """Replaces the `forward` of a module while something inside it is edited, and then restores it.
 
     Args:
         module: the module.
-        running: makes what sees the functions of one call; None for a call that is not to be edited.
+        running: returns the interceptor of a call; None if the call is not edited.
 
     """
 
@@ -111,7 +111,7 @@ class PatchedForward:
         self.__signature__ = inspect.signature(self._before)
 
     def install(self) -> None:
-        """Take the place of the module's forward."""
+        """Replace the module's forward."""
         self._module.forward = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ class PatchedForward:
             return self._before(*args, **kwargs)
 
     def remove(self) -> None:
-        """Give the module its forward back."""
+        """Restore the module's forward."""
         self._running = lambda: None
         now = self._module.__dict__.get("forward")
         if now is not self:
@@ -140,7 +140,7 @@ class PatchedForward:
 
 
 def is_cross_attention(args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module) -> bool:
-    """Whether an attention layer is called with keys from elsewhere than its queries."""
+    """Whether the keys of an attention layer come from another tensor than its queries."""
     if any(kwargs.get(name) is not None for name in ("key_value_states", "encoder_hidden_states")):
         return True
     if isinstance(module, nn.MultiheadAttention):

@@ -23,24 +23,24 @@ __all__ = ["ChangeSize", "LayerEdit"]
 
 @dataclass(eq=False, slots=True)
 class LayerEdit:
-    """One edit on one layer, and what came of it.
+    """One edit of one layer, and its results.
 
     Attributes:
-        spec: the edit as it was written.
+        spec: the edit as the user wrote it.
         layer: the layer's name.
-        sizes: of which calls there were changes, and how large.
-        missed: what there was in a call that lacked the part, if one did.
-        hooked: the numbers of the calls of which a tensor waits for a gradient.
-        keys: the way to the part, as it was found in the last call that had it.
-        token_source: knows which tokens a call has.
-        tokens: those of each call; only with positions.
-        places: which of them were edited.
-        held: what an edit keeps from one call to the next.
-        samples: tells how many samples the model is running on, if that is known; only where it matters.
-        notes: what there is to know, as keys; shared with the others.
-        late: how often the model had run in the block when the edit was written.
-        dtype: that of the tensor that was edited last.
-        since: when that was, as autograd counts in this thread: nodes that are made later have this number, or more.
+        sizes: which calls were changed, and by how much.
+        missed: the parts of a call that lacked the requested part; empty if no call did.
+        hooked: the numbers of the calls whose tensors have a gradient hook.
+        keys: the path to the part, from the last call that had it.
+        token_source: finds the tokens of a call.
+        tokens: the tokens of each call; only with positions.
+        places: the positions that were edited, by call.
+        held: values that the edit keeps from one call to the next.
+        samples: returns the number of samples of the running call, or None; only set if the edit needs it.
+        notes: notes for the user, as keys; shared with other objects.
+        late: how often the model had run in the block before the edit was written.
+        dtype: the dtype of the tensor that was edited last.
+        since: autograd's sequence number when the edit was written; later nodes of this thread have it or a larger one.
 
     """
 
@@ -61,13 +61,13 @@ class LayerEdit:
     since: int = field(default_factory=torch.autograd._get_sequence_nr)  # type: ignore[attr-defined]
 
     def apply(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
-        """Return a value with the edit made; the value itself if this call is not meant or lacks the part.
+        """Return the edited value; the value itself if the edit does not apply to this call or the part is missing.
 
         Args:
             value: a tensor, or a structure with tensors in it.
-            number: which call of the layer this is; 0 if that is not known.
-            again: whether the call runs again, in backward, to recompute what a checkpoint did not keep.
-            then: what to do with the tensor instead, if not to edit it.
+            number: the number of this call of the layer; 0 if it is unknown.
+            again: whether a checkpoint runs the call again in backward.
+            then: a function to call with the tensor instead of editing it.
 
         Raises:
             ValueError: the tensor is in a container that belongs to the caller, or there are several tensors.
@@ -99,12 +99,12 @@ class LayerEdit:
             return put(value, path, new)
         except Exception as error:  # a class outside hookscope may raise anything when it is copied
             raise TypeError(
-                f"{self.label(number)}: cannot rebuild a {type(value).__name__} with another value in it "
-                f"({type(error).__name__}: {error}); edit a layer inside this one, or the input of the next"
+                f"{self.label(number)}: cannot rebuild a {type(value).__name__} with the edited value "
+                f"({type(error).__name__}: {error}). Edit a layer inside this one, or the input of the next one"
             ) from error
 
     def _refuse_container_of_the_caller(self, given: dict[int | str, Any], path: Path, number: int) -> None:
-        """Refuse a tensor in a list, mapping or object that a layer is called with; tuples can be rebuilt."""
+        """Refuse a tensor in a list, mapping or object among the inputs; only tuples can be rebuilt."""
         if (holder := holder_of(given[path[0]], path[1:])) is not None:
             text = (
                 f"{self.label(number)}: the input part={path!r} is in a {type(holder).__name__}, which belongs to the "
@@ -114,14 +114,14 @@ class LayerEdit:
             raise ValueError(append_page(text, "caller_container"))
 
     def applies_to(self, number: int, again: bool) -> bool:
-        """Whether the edit means this call."""
+        """Whether the edit applies to this call."""
         spec = self.spec
         if not spec.selects:
             return True
         if not number:
             raise RuntimeError(
-                f"{self.label(number)}: a checkpoint runs it again in backward, and nothing tells which of its "
-                "several calls that is; leave out calls=, positions=, swap, noise, freeze, or the checkpoint"
+                f"{self.label(number)}: a checkpoint runs the layer again in backward, and hookscope cannot tell which "
+                "call this is. Do not use calls=, positions=, swap, noise or freeze here, or remove the checkpoint"
             )
         if self.token_source is not None and not again:
             self.tokens[number] = self.token_source.here()
@@ -130,18 +130,18 @@ class LayerEdit:
     def _only(self, value: Any, number: int) -> Path | None:
         found = list(tensors(value))  # of a tensor it is the tensor itself
         if len(found) > 1:
-            what = "was given" if self.spec.to == "input" else "returned"
-            raise ValueError(f"{self.label(number)}: it {what} several tensors; say which: {listed(value)}")
+            what = "got" if self.spec.to == "input" else "returned"
+            raise ValueError(f"{self.label(number)}: it {what} several tensors. Choose one: {listed(value)}")
         return found[0][0] if found else None
 
     def edit_tensor(self, tensor: Tensor, number: int, again: bool, samples: int | None = None) -> Tensor:
-        """Return the tensor with the edit made, in memory of its own.
+        """Return the edited tensor, which has its own memory.
 
         Args:
             tensor: the tensor.
-            number: which call of the layer this is; 0 if that cannot be said.
-            again: whether the call runs again, in backward, to recompute what a checkpoint did not keep.
-            samples: how many the model had in that call, where it does not run any more.
+            number: the number of this call of the layer; 0 if it is unknown.
+            again: whether a checkpoint runs the call again in backward.
+            samples: the number of samples in that call, if the model is no longer running.
 
         """
         spec, selection, self.dtype = self.spec, self.spec.selection, tensor.dtype
@@ -176,29 +176,29 @@ class LayerEdit:
         return selection.put(tensor, new) if selection.steps else new
 
     def _ask_for_samples(self, tensor: Tensor, context: EditContext, count: int | None) -> None:
-        """Raise if the first axis is known not to be that of samples, where the edit takes it to be; note doubts."""
+        """Raise an error if the edit needs samples on the first axis but they are not there; add a note if unsure."""
         by = self.spec.by_sample
         if by and is_packed(tensor):
             raise RuntimeError(f"{context.label}: {PACKED}")
         if by and is_wrapped(tensor) and _is_batched(tensor):
             raise RuntimeError(
                 f"{context.label}: under torch.vmap a layer sees one sample at a time, so {by} cannot select "
-                "samples; edit a call without vmap"
+                "samples. Edit a call without vmap"
             )
         if count is None and self.samples is not None:
             count = self.samples()
         if count is None:
             if by:
                 self.notes[
-                    f"layer {self.layer!r}: nothing tells how many samples the model had, as where only a part of it "
-                    f"is called; {by} takes the first axis for that of samples"
+                    f"layer {self.layer!r}: the number of samples is unknown, for example because only a part of the "
+                    f"model was called; {by} treats the first axis as the samples"
                 ] = None
             return
         if by and tensor.shape[:1] != (count,):
             raise ValueError(
-                f"{context.label}: {by} takes the first axis for that of samples, but the shape is "
-                f"{tuple(tensor.shape)}, and the model's first input has {count} samples; choose a layer that has "
-                "samples there, or write an index, such as at[1]"
+                f"{context.label}: {by} needs samples on the first axis, but the shape is {tuple(tensor.shape)}, and "
+                f"the model's first input has {count} samples. Choose a layer with samples on the first axis, or use "
+                "an index, such as at[1]"
             )
         if said := as_many(tensor, count, f"layer {self.layer!r}"):
             self.notes[said] = None
@@ -210,19 +210,19 @@ class LayerEdit:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it happened, and nothing more can be missing."""
+        """Whether the edit happened, and no call can be missing."""
         spec = self.spec
         return bool(self.done) and spec.calls is None and spec.positions is None and spec.to != "edges"
 
     def came(self) -> str:
-        """Say which positions there were, in the calls that were meant."""
+        """Return a text with the positions that occurred in the selected calls."""
         ends = [(tokens.start, tokens.start + tokens.count) for tokens in self.tokens.values() if tokens.count]
         if not ends:
             return ""
-        return f": {min(first for first, _ in ends)} to {max(last for _, last in ends) - 1} did"
+        return f", only with {min(first for first, _ in ends)} to {max(last for _, last in ends) - 1}"
 
     def missing_positions(self) -> list[int]:
-        """List the positions that were asked for and not edited."""
+        """List the requested positions that were not edited."""
         wanted, operation = self.spec.positions, self.spec.operation
         edited = {place for places in self.places.values() for place in places}
         if self.spec.to == "edges" and self.tokens:
@@ -235,7 +235,7 @@ class LayerEdit:
         return sorted(wanted.some - edited)
 
     def label(self, number: int | None) -> str:
-        """Say which edit, which layer, which call; for messages."""
+        """Describe the edit, the layer and the call, for messages."""
         call = f", call {number}" if number and number > 0 else ""
         return f"edit {self.spec.number} ({self.spec.operation.verb}) of layer {self.layer!r}{call}"
 
@@ -249,11 +249,11 @@ def _region(tensor: Tensor, context: EditContext) -> Tensor:
         region = selection.cut(tensor)
     except IndexError as error:
         raise IndexError(
-            f"{context.label}:{selection.text} does not fit shape {tuple(tensor.shape)}: {error}; if only some calls "
-            "are like this, name the others with calls="
+            f"{context.label}:{selection.text} does not fit shape {tuple(tensor.shape)}: {error}. If it fits some "
+            "calls, select those with calls="
         ) from None
     if not region.numel() and tensor.numel():
-        raise IndexError(f"{context.label}:{selection.text} picks nothing of shape {tuple(tensor.shape)}")
+        raise IndexError(f"{context.label}:{selection.text} selects nothing from shape {tuple(tensor.shape)}")
     return region
 
 
@@ -261,19 +261,19 @@ def _check(new: Any, region: Tensor, context: EditContext) -> None:
     """Raise if a new value is not like the one in whose place it is to be."""
     if new is None:
         raise TypeError(
-            f"{context.label}: the function returned None. It gets a copy of the values, so it must return the "
-            "new ones; writing into the copy does not change the layer"
+            f"{context.label}: the function returned None. It gets a copy of the values, and writing into this copy "
+            "does not change the layer. Return the new values"
         )
     if not isinstance(new, Tensor):
         raise TypeError(f"{context.label}: the function returned {type(new).__name__}, not a tensor")
     if region.is_nested or new.is_nested:
         return  # their shapes are lists, and torch compares them itself
     if new.shape != region.shape:
-        raise ValueError(f"{context.label}: shape {tuple(region.shape)} would become {tuple(new.shape)}")
+        raise ValueError(f"{context.label}: the function changed the shape {tuple(region.shape)} to {tuple(new.shape)}")
     if new.dtype is not region.dtype:
-        raise TypeError(f"{context.label}: dtype {region.dtype} would become {new.dtype}")
+        raise TypeError(f"{context.label}: the function changed the dtype {region.dtype} to {new.dtype}")
     if new.device != region.device:
-        raise ValueError(f"{context.label}: device {region.device} would become {new.device}")
+        raise ValueError(f"{context.label}: the function moved the tensor from {region.device} to {new.device}")
 
 
 def _is_batched(tensor: Tensor) -> bool:
@@ -322,7 +322,7 @@ class ChangeSize:
         self._waiting: list[tuple[int, Tensor | tuple[Tensor, Tensor]]] = []
 
     def add(self, call: int, old: Tensor, new: Tensor) -> None:
-        """Measure a call; one whose gradient comes twice is one call."""
+        """Measure a call; if it gets two gradients, it still counts as one call."""
         self.calls.add(call)
         if old.is_nested:
             self._unknown = True
@@ -365,7 +365,7 @@ class ChangeSize:
                 self._largest = change if math.isnan(change) or change > self._largest else self._largest
 
     def row(self) -> dict[str, object]:
-        """Return what the table of edits says: how many calls were changed, and the largest change of a value."""
+        """Return the columns of the table: how many calls were changed, and the largest change of a value."""
         self._read()
         if self._unknown:
             return {"calls changed": len(self.calls), "largest change": "not measured"}

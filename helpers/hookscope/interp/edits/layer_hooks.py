@@ -1,4 +1,4 @@
-"""The two hooks that edits put on a layer, which count its calls and apply each edit in the order written."""
+"""The two hooks that edits register on a layer: they count its calls and apply the edits in the order written."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _task_id, _grad_is_on = torch._C._current_graph_task_id, torch.is_grad_enabled
 
 @dataclass(eq=False, slots=True)
 class LayerCall:
-    """A call of a layer that has not returned.
+    """A call of a layer that has not returned yet.
 
     Attributes:
-        number: which call it is; 0 if that is not known.
-        again: whether it runs again, to recompute what a checkpoint did not keep.
-        began: when the call that it repeats was made, as autograd counts in this thread; infinity if it repeats none,
-            or one of another thread.
+        number: the number of the call; 0 if it is unknown.
+        again: whether a checkpoint runs it again in backward.
+        began: autograd's sequence number of the call that it repeats; infinity if it repeats none, or one of another
+            thread.
         error: the exception that was being handled when it began.
-        call: its number, see `call_id`.
-        samples: how many it was given, if that is known.
+        call: its ID, see `call_id`.
+        samples: the number of samples in its input, if known.
 
     """
 
@@ -62,9 +62,9 @@ class LayerHooks(NoCopyWhileHooked):
         module: the layer.
         layer_edits: its edits, by what they change.
         seen: how often it was called.
-        again: how often it ran again, to recompute what a checkpoint did not keep.
-        checkpointed: whether it ran where a checkpoint does not keep what autograd needs.
-        notes: what there is to know, as keys; shared with the others.
+        again: how often a checkpoint ran it again.
+        checkpointed: whether it ran inside a checkpoint.
+        notes: notes for the user, as keys; shared with other objects.
 
     """
 
@@ -88,11 +88,11 @@ class LayerHooks(NoCopyWhileHooked):
         self._counts = False  # samples
 
     def register(self, handles: ExitStack, born: int) -> None:
-        """Register the hooks; captures that began later than `born` still see what was edited.
+        """Register the hooks; captures that began after `born` still see the edited values.
 
         Args:
             handles: removes the hooks.
-            born: the id that torch gave to the first hook of the block.
+            born: the ID of the first hook of the block.
 
         """
         module = self.module
@@ -102,7 +102,7 @@ class LayerHooks(NoCopyWhileHooked):
             _move_captures_last(hooks, born)
 
     def take(self, layer_edit: LayerEdit, handles: ExitStack) -> None:
-        """Make one more edit from now on."""
+        """Add an edit, which applies from now on."""
         kind = layer_edit.spec.to
         if kind in ("heads", "edges") and not self._replaced:
             self._replaced = True
@@ -112,7 +112,7 @@ class LayerHooks(NoCopyWhileHooked):
         self.layer_edits.setdefault(kind, []).append(layer_edit)
 
     def count_samples(self) -> Callable[[], int | None]:
-        """Count the samples of each call from now on; return what tells those of the call that is running."""
+        """Count the samples of each call from now on; return a function that gives those of the running call."""
         self._counts = True
         running = self._running
 
@@ -138,12 +138,12 @@ class LayerHooks(NoCopyWhileHooked):
         return CallInterceptor(self.module, heads if layer_edits else None, edges, run.number, run.again, crossed)
 
     def _meant(self, kind: str, run: LayerCall) -> list[LayerEdit]:
-        """List the edits that a call has: not those written after the call that it repeats."""
+        """List the edits of a call, without those that were written after the call that it repeats."""
         layer_edits = self.layer_edits.get(kind, [])
         return [each for each in layer_edits if each.since <= run.began] if run.again else layer_edits
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        """Count the call, and edit what it is given."""
+        """Count the call, and edit its inputs."""
         if kwargs is None:  # another thread is just removing this hook
             return None
         again, thread, began = _task_id() >= 0, get_ident(), math.inf
@@ -182,12 +182,12 @@ class LayerHooks(NoCopyWhileHooked):
         self._starting[get_ident()] = run, is_cross_attention(args, kwargs, self.module)
         if self._fused is None and attention_would_be_fused(self.module, args, kwargs):
             self.notes[
-                f"edits inside of it switch off the fused path of layer {self.name!r}: what they do not change may "
-                "be rounded differently"
+                f"edits switch off the fused path of layer {self.name!r}, so values that they do not change may be "
+                "rounded differently"
             ] = None
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = _NOTHING) -> Any:
-        """Edit what the call returned, and wait for the gradient of it."""
+        """Edit the output of the call, and register hooks for its gradient."""
         if output is _NOTHING:  # another thread is just removing this hook, and so there are no keyword arguments
             return None
         runs = self._running.get(get_ident())
@@ -252,8 +252,8 @@ class LayerHooks(NoCopyWhileHooked):
                 for layer_edit in waiting:
                     if layer_edit.applies_to(number, False) or layer_edit.applies_to(before, False):
                         raise RuntimeError(
-                            f"{layer_edit.label(number)}: it returned the tensor of call {before} again; "
-                            "its gradient is the sum of both; edit the gradient of a layer that it goes into"
+                            f"{layer_edit.label(number)}: it returned the same tensor as call {before}, so the "
+                            "gradient is the sum of both. Edit the gradient of a later layer"
                         )
             if id(tensor) not in given and not tensor.is_leaf:
                 self._returned[tensor] = number

@@ -1,4 +1,4 @@
-"""Compute the new values of an edit: a value set, added or multiplied, one from another run, or a function's."""
+"""Compute the new values of an edit: set, add, multiply, take values from another run, or call a function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def check_value(value: Any, verb: str) -> Any:
-    """Return a number or a tensor; raise for anything else, before a pass."""
+    """Return a number or a tensor; raise an error for anything else, before a pass."""
     if not isinstance(value, (int, float, complex, Tensor)):
         wants = "map takes functions" + (", swap takes captures" if verb == "set" else "")
         raise TypeError(f"{verb} takes a number or a tensor, not {type(value).__name__}; {wants}")
@@ -36,16 +36,16 @@ def check_value(value: Any, verb: str) -> Any:
 
 
 def check_fit(value: Any, region: Tensor, context: EditContext) -> Any:
-    """Return a value in the dtype of the selected values; raise if it would change their shape or kind of dtype."""
+    """Convert a value to the dtype of the selected values; raise an error if it would change their shape or dtype."""
     if not isinstance(value, Tensor):
         same_kind = type(value) is float and region.is_floating_point()
         if not same_kind and torch.result_type(region, value) is not region.dtype:
             raise TypeError(f"{context.label}: {value!r} does not fit the dtype {region.dtype}")
         return value
     if value.device != region.device and value.dim():
-        raise ValueError(f"{context.label}: the value is on {value.device}, the tensor on {region.device}")
+        raise ValueError(f"{context.label}: the value is on {value.device}, but the tensor is on {region.device}")
     if not torch.can_cast(value.dtype, region.dtype):
-        raise TypeError(f"{context.label}: the value has dtype {value.dtype}, the tensor {region.dtype}")
+        raise TypeError(f"{context.label}: the value has dtype {value.dtype}, but the tensor has {region.dtype}")
     given, there = value.shape, region.shape
     fits = len(given) <= len(there) and all(a in (1, b) for a, b in zip(reversed(given), reversed(there), strict=False))
     if not fits:
@@ -57,7 +57,7 @@ def check_fit(value: Any, region: Tensor, context: EditContext) -> Any:
 
 
 def set_values(value: Any) -> Operation:
-    """Put a value in the place of others."""
+    """Replace the values by a number or a tensor."""
     check_value(value, "set")
 
     def compute(region: Tensor, context: EditContext) -> Tensor:
@@ -104,14 +104,14 @@ def _with(operation: Callable[[Any, Any], Any], value: Any) -> Callable[[Tensor,
 def map_values(function: Any) -> Operation:
     """Call a function with a copy."""
     if not callable(function):
-        raise TypeError(f"map takes a function of a tensor, not {type(function).__name__}; set takes values")
+        raise TypeError(f"map takes a function of a tensor, not {type(function).__name__}. To set values, use set")
     return Operation("map", function, lambda region, context: function(region.clone()), foreign=True)
 
 
 def mask(keep: Any, other: Any = 0) -> Operation:
-    """Keep the values where a mask is true, or by how much it is more than 0."""
+    """Keep the values where a mask is true; a mask of numbers mixes the old values with the others."""
     if not isinstance(keep, Tensor):
-        raise TypeError(f"mask takes a tensor, of bool or of numbers from 0 to 1, not {type(keep).__name__}")
+        raise TypeError(f"mask takes a tensor of booleans or of numbers from 0 to 1, not {type(keep).__name__}")
     check_value(other, "other= of mask")
 
     def compute(region: Tensor, context: EditContext) -> Tensor:
@@ -131,15 +131,15 @@ def mask(keep: Any, other: Any = 0) -> Operation:
 
 
 def add_noise(std: float, seed: int) -> Operation:
-    """Add Gaussian noise that is the same whenever the seed and the number of the call are."""
+    """Add Gaussian noise that depends only on the seed and the number of the call."""
     if not isinstance(std, (int, float)) or isinstance(std, bool) or not 0 <= std < math.inf:
-        raise ValueError(f"std={std!r}: give a number that is not negative")
+        raise ValueError(f"std={std!r} is not a standard deviation. Pass a finite number, 0 or more")
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed={seed!r}: give a whole number that is not negative")
+        raise ValueError(f"seed={seed!r} is not a seed. Pass an integer, 0 or more")
 
     def compute(region: Tensor, context: EditContext) -> Tensor:
         if not region.is_floating_point():
-            raise TypeError(f"{context.label}: noise goes on floating point numbers, not on {region.dtype}")
+            raise TypeError(f"{context.label}: noise can be added to floating-point values only, not to {region.dtype}")
         # Not torch's generators, from which the model takes its random numbers; and the same on every device.
         own = np.random.default_rng([seed, context.number or 0])
         noise = torch.from_numpy(own.standard_normal(region.shape, np.float32))
@@ -149,20 +149,20 @@ def add_noise(std: float, seed: int) -> Operation:
 
 
 def project_out(direction: Any) -> Operation:
-    """Take away what points along a direction, on the last axis."""
+    """Remove the component along a direction, on the last axis."""
     if not isinstance(direction, Tensor) or direction.dim() != 1:
         raise TypeError(
-            "project_out takes a direction: a tensor with one axis, as long as the last axis of the layer's"
+            "project_out needs a direction: a 1-D tensor with the length of the last axis of the layer's tensor"
         )
     if not direction.is_floating_point():
-        raise TypeError(f"project_out takes a direction of floating point numbers, not of {direction.dtype}; .float()")
+        raise TypeError(f"project_out needs a floating-point direction, not {direction.dtype}. Pass direction.float()")
     if not direction.requires_grad and not (direction.any() and direction.isfinite().all()):
-        raise ValueError("project_out needs a direction that is not zero, and finite")
+        raise ValueError("project_out needs a finite direction that is not zero")
 
     def compute(region: Tensor, context: EditContext) -> Tensor:
         if not region.dim() or region.shape[-1] != len(direction):
             raise ValueError(
-                f"{context.label}: the direction has {len(direction)} numbers, but what it is to be taken from has "
+                f"{context.label}: the direction has {len(direction)} values, but the selected values have "
                 f"shape {tuple(region.shape)}"
             )
         unit: Tensor = check_fit(direction / direction.norm(), region, context)
@@ -173,17 +173,17 @@ def project_out(direction: Any) -> Operation:
 
 
 def swap(source: Any, kept: list[Tensor] | None) -> Operation:
-    """Take the same place of the same call in another run.
+    """Take the values of the same call in another run.
 
     Args:
-        source: a capture, or one tensor as large as the one that is edited.
-        kept: what the capture has of each call.
+        source: a capture, or one tensor of the same shape as the edited one.
+        kept: the tensors that the capture kept, one per call.
 
     """
     if kept is None:
         if not isinstance(source, Tensor):
-            number = f"; set takes a number such as {source!r}" if isinstance(source, (int, float, complex)) else ""
-            raise TypeError(f"swap takes a tensor like the layer's, or a capture, not {type(source).__name__}{number}")
+            number = f". For a number such as {source!r}, use set" if isinstance(source, (int, float, complex)) else ""
+            raise TypeError(f"swap takes a tensor or a capture, not {type(source).__name__}{number}")
         return Operation(
             "swap", source, lambda region, context: copy_of_same_shape(context.selection.cut(source), region, context)
         )
@@ -191,18 +191,21 @@ def swap(source: Any, kept: list[Tensor] | None) -> Operation:
     def compute(region: Tensor, context: EditContext) -> Tensor:
         number = context.number or 0
         if number > len(kept):
-            raise LookupError(f"{context.label}: the capture has {len(kept)} calls of this layer, and no call {number}")
+            raise LookupError(
+                f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}"
+            )
         return copy_of_same_shape(context.selection.cut(kept[number - 1]), region, context)
 
     return Operation("swap", source, compute, numbered=True, options={"kept": kept})
 
 
 def freeze(source: Any, kept: list[Tensor] | None) -> Operation:
-    """Give again what was there in the first call that is meant, or in another run."""
+    """Repeat the values of the first selected call, or of another run."""
     if kept is None:
         if source is not None:
             raise TypeError(
-                f"freeze takes a capture, or nothing for the first call, not {type(source).__name__}; set takes values"
+                f"freeze takes a capture, or nothing to repeat the first call, not {type(source).__name__}. To set "
+                "values, use set"
             )
 
         def first(region: Tensor, context: EditContext) -> Any:
@@ -215,14 +218,16 @@ def freeze(source: Any, kept: list[Tensor] | None) -> Operation:
     def compute(region: Tensor, context: EditContext) -> Tensor:
         number = 1 if len(kept) == 1 else context.number or 0
         if number > len(kept):
-            raise LookupError(f"{context.label}: the capture has {len(kept)} calls of this layer, and no call {number}")
+            raise LookupError(
+                f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}"
+            )
         return copy_of_same_shape(context.selection.cut(kept[number - 1]).detach(), region, context)
 
     return Operation("freeze", source, compute, numbered=True, options={"kept": kept})
 
 
 def take_mean(source: Any, kept: list[Tensor] | None) -> Operation:
-    """Take the mean over samples, over those of a capture if there is one."""
+    """Take the mean over the samples of the batch, or of a capture."""
     if kept is None:
         if source is not None:
             raise TypeError(f"mean takes a capture, or nothing for the mean of the batch, not {type(source).__name__}")
@@ -234,18 +239,19 @@ def take_mean(source: Any, kept: list[Tensor] | None) -> Operation:
 def _mean(kept: list[Tensor], region: Tensor, context: EditContext) -> Tensor:
     whole = context.tensor
     if not whole.dim() or not whole.is_floating_point():
-        raise TypeError(f"{context.label}: a mean over samples needs floating point numbers with a batch axis")
+        raise TypeError(f"{context.label}: a mean over samples needs floating-point values with a batch axis")
     if any(tensor.shape[1:] != whole.shape[1:] for tensor in kept):
-        raise ValueError(f"{context.label}: the capture has samples of another shape than {tuple(whole.shape[1:])}")
+        raise ValueError(f"{context.label}: samples have shape {tuple(whole.shape[1:])} here, but not in the capture")
     mean = (kept[0] if len(kept) == 1 else torch.cat(kept)).mean(0, keepdim=True)
     return copy_of_same_shape(context.selection.cut(mean.expand_as(whole)), region, context).clone()
 
 
 def copy_of_same_shape(new: Tensor, region: Tensor, context: EditContext) -> Tensor:
-    """Return values of just the shape of those that they take the place of, as a copy."""
+    """Return a copy of the new values, which must have the shape of the old ones."""
     if new.shape != region.shape:
         raise ValueError(
-            f"{context.label}: the other run has shape {tuple(new.shape)} there, this one {tuple(region.shape)}"
+            f"{context.label}: the values have shape {tuple(new.shape)} in the other run, and {tuple(region.shape)} "
+            "in this one"
         )
     new = check_fit(new, region, context)
     return new.clone()

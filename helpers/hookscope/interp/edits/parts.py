@@ -1,4 +1,4 @@
-"""Find the tensor that `part=` names in a nested value, and rebuild the value with another one in its place."""
+"""Find the tensor that `part=` selects in a nested value, and rebuild the value with a new tensor."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ __all__ = ["Part", "get", "holder_of", "keys", "listed", "path_of", "put", "tens
 
 Path = tuple[int | str, ...]
 Part = int | str | tuple[int | str, ...]
-"""Where in a nested value: an index, key or attribute, or several of them, from the outside in."""
+"""A place in a nested value: an index, key or attribute, or several of them, from the outside in."""
 
 
 def path_of(part: Part | None) -> Path | None:
-    """Check a part, and return it as a path; None asks for the only tensor there is."""
+    """Check a part, and return it as a path; None means the only tensor."""
     if part is None:
         return None
     path = part if isinstance(part, tuple) else (part,)
     if not path or any(isinstance(step, bool) or not isinstance(step, (int, str)) for step in path):
-        raise TypeError(f"part={part!r}: give an index, a key or an attribute, or a tuple of them, such as (1, 'h')")
+        raise TypeError(
+            f"part={part!r} is not a path. Pass an index, a key, an attribute, or a tuple of them, such as (1, 'h')"
+        )
     return path
 
 
 def tensors(value: Any) -> Iterator[tuple[Path, Tensor]]:
-    """Yield path and tensor for every place of a tensor in tuples, lists, mappings and dataclasses.
+    """Yield the path and the tensor for every tensor in tuples, lists, mappings and dataclasses.
 
-    Other objects, such as a KV cache, are not looked into.
+    Other objects, such as a KV cache, are not searched.
 
     Example:
         >>> import torch
@@ -59,7 +61,7 @@ def _step(key: Any) -> Any:
 
 
 def listed(value: Any) -> str:
-    """Say which parts a value has, for an error message."""
+    """List the parts of a value, for an error message."""
     if isinstance(value, Tensor):
         return f"one tensor {tuple(value.shape)}, which has no parts"
     found = [f"part={_short(path)} {tuple(tensor.shape)}" for path, tensor in tensors(value)]
@@ -107,10 +109,10 @@ def _key(value: Any, step: int | str) -> KeyEntry:
 
 
 def get(value: Any, path: Path) -> Any:
-    """Return what is at a path.
+    """Return the object at a path.
 
     Raises:
-        LookupError: there is no such place.
+        LookupError: the path does not exist.
 
     """
     return key_get(value, tuple(key for _, key in _keys(value, path)))
@@ -130,7 +132,7 @@ def holder_of(value: Any, path: Path) -> Any:
 
 
 def keys(value: Any, path: Path) -> tuple[tuple[str, Any], ...]:
-    """Return what a path means in a value, step by step: a key, and "attribute" or the type of what has it.
+    """Return the steps of a path in a value: for each, "attribute" or the type of the container, and the key.
 
     Example:
         >>> keys(({"a": 1},), (0, "a"))
@@ -142,7 +144,7 @@ def keys(value: Any, path: Path) -> tuple[tuple[str, Any], ...]:
 
 
 def put(value: Any, path: Path, new: Any) -> Any:
-    """Build a value again with `new` at a path, see `replace_at`.
+    """Rebuild a value with `new` at a path, see `replace_at`.
 
     Example:
         >>> put((1, {"a": 2, "b": 3}), (1, "a"), 0)

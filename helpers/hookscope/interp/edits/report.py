@@ -1,4 +1,4 @@
-"""Report what edits did: the rows of their table, what did not happen, and why that may be."""
+"""Report what edits did: the rows of their table, and which edits did not happen, with the probable reason."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = [
 
 
 def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: int) -> Iterator[str]:
-    """Say why one edit on one layer did not happen, or not in all calls.
+    """Explain why an edit of a layer did not happen, or not in all calls.
 
     Args:
-        modules: those of the model.
+        modules: the modules of the model.
         layer_edit: the edit.
         layer: the layer.
         runs: how often the model was called.
@@ -43,7 +43,7 @@ def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: i
     what = f"edit {spec.number}, {spec.text}: layer {layer_edit.layer!r}"
     times = "once" if layer.seen == 1 else f"{layer.seen} times"
     if runs and layer_edit.late == runs and not layer_edit.done:
-        yield f"{what}: the model has not run since the edit was written, only before; write edits first"
+        yield f"{what}: the model ran only before this edit was written. Write edits before you run the model"
         return
     if not layer.seen:
         yield f"{what} {why_not_called(modules, layer_edit.layer, module, runs)}"
@@ -53,52 +53,52 @@ def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: i
         meant -= {first[0]}
     absent = sorted((spec.calls or set()) - set(range(1, layer.seen + 1)))
     if absent:
-        yield f"{what} was called {times}, so call {', '.join(map(str, absent))} never came"
+        yield f"{what} was called {times}, so there was no call {', '.join(map(str, absent))}"
     elif layer_edit.missing_positions():
         places = ", ".join(map(str, layer_edit.missing_positions()[:8]))
-        yield f"{what} was called {times}, but position {places} never came{layer_edit.came()}"
+        yield f"{what} was called {times}, but never with position {places}{layer_edit.came()}"
     elif layer_edit.done and (layer_edit.done >= meant or spec.positions is not None or spec.to == "edges"):
         return
     elif spec.operation.verb == "freeze":
-        yield f"{what} was called {times}. freeze repeats the first call in later ones, and there was none"
+        yield f"{what} was called {times}. freeze repeats the first call in later ones, but there was no later one"
     elif spec.to in ("heads", "edges"):
         yield f"{what} was called {times}, but {_not_seen(spec.to)}"
     elif layer_edit.missed:
         came = "was called with" if spec.to == "input" else "returned"
-        yield f"{what} was called {times}, but the part never came: it {came} {layer_edit.missed}"
+        yield f"{what} was called {times}, but it has no such part: it {came} {layer_edit.missed}"
     elif spec.to == "grad" and layer_edit.hooked:
         yield (
-            f"{what} was called {times}, but no gradient came: backward() was not run inside the block, or not "
-            "from what depends on it, or the output was overwritten in place"
+            f"{what} was called {times}, but got no gradient: backward() was not called inside the block, or the loss "
+            "does not depend on this output, or the output was overwritten in place"
         )
     elif spec.to == "grad":
-        yield f"{what} was called {times}, but what it returned does not require grad, or it ran under no_grad"
+        yield f"{what} was called {times}, but its output does not require grad, or it ran under no_grad"
     else:
-        yield f"{what} was called {times}, but raised an exception, which the model caught"
+        yield f"{what} was called {times}, but raised an exception that the model caught"
 
 
 def missing_gradients(layer_edit: LayerEdit) -> Iterator[str]:
-    """Say of which calls no gradient came, where those of others did."""
+    """Name the calls that got no gradient, if other calls got one."""
     if absent := sorted(layer_edit.hooked - layer_edit.done) if layer_edit.done else []:
         calls = f"{', '.join(map(str, absent[:8]))}{', …' if len(absent) > 8 else ''}"
         yield (
-            f"edit {layer_edit.spec.number} of layer {layer_edit.layer!r}: no gradient came of call {calls}: nothing "
-            "that was run backward depends on it, or it was overwritten in place"
+            f"edit {layer_edit.spec.number} of layer {layer_edit.layer!r}: call {calls} got no gradient. The loss does "
+            "not depend on its output, or the output was overwritten in place"
         )
 
 
 def notes_about(modules: Modules, layer: LayerHooks) -> Iterator[str]:
-    """Say what there is to know about an edited layer: its other names, and whether it is still to run again."""
+    """Yield notes on an edited layer: its other names, and whether a checkpoint will run it again."""
     if not any(layer.layer_edits.values()):
         return
     if layer.seen > 1 and layer.module in modules.names:  # it may have gone since
         others = [repr(other) for other in modules.names_of(layer.module) if other != layer.name]
         if others:
-            yield f"layer {layer.name!r} is also {', '.join(others)}: calls under each name count"
+            yield f"layer {layer.name!r} is also called {', '.join(others)}, and calls under all names count"
     if layer.checkpointed and not layer.again:
         yield (
-            f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(): outside the block that is "
-            "without the edit, so run backward() inside"
+            f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(). Call backward() inside the "
+            "block, because outside it the layer runs without the edit"
         )
 
 
@@ -106,13 +106,13 @@ def _not_seen(to: str) -> str:
     if to == "heads":
         return UNSEEN_HEADS
     return (
-        "it computed no F.scaled_dot_product_attention that was seen: transformers' models are made for it with "
-        'attn_implementation="sdpa", and nn.MultiheadAttention calls it with need_weights=False'
+        "hookscope saw no call of F.scaled_dot_product_attention. Models of transformers call it with "
+        'attn_implementation="sdpa", and nn.MultiheadAttention with need_weights=False'
     )
 
 
 def table_row(layer_edit: LayerEdit, layer: LayerHooks) -> dict[str, object]:
-    """Make the table's row of one edit on one layer."""
+    """Return the table row of one edit of one layer."""
     row: dict[str, object] = {
         "edit": layer_edit.spec.number,
         "layer": layer_edit.layer or "(root)",
@@ -128,16 +128,16 @@ def table_row(layer_edit: LayerEdit, layer: LayerHooks) -> dict[str, object]:
     return row
 
 
-UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
+UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, which computes its heads"
 
 _COMPILED = (
-    ". If torch.compile compiled it before the block, compiled code does not notice new hooks: run it under "
+    ". Compiled code ignores new hooks, so if torch.compile compiled it before the block, run it under "
     'torch.compiler.set_stance("force_eager")'
 )
 
 
 class NotEditedError(RuntimeError):
-    """An edit was asked for and did not happen: the message says which one, what was seen, and why that may be.
+    """An edit did not happen. The message says which edit, what hookscope saw instead, and the probable reason.
 
     Attributes:
         reasons: one sentence for each edit and layer.
@@ -152,15 +152,15 @@ class NotEditedError(RuntimeError):
 
 
 def check_hookable(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
-    """Refuse a layer that runs compiled, in parts or as copies; return the fused layer that it is, or is in.
+    """Refuse a layer that is compiled, sharded or copied; return the fused layer that contains it, or is it.
 
-    It is asked under each of the names that the layer has.
+    The check covers every name of the layer.
 
     Args:
-        ways: by each name of the layer, it and the modules that it is in, from the model inward.
+        ways: for each name of the layer, the modules from the model to the layer.
 
     Raises:
-        ValueError: says what to edit instead.
+        ValueError: the layer cannot be edited. The message says what to edit instead.
 
     Example:
         >>> net = nn.Sequential(nn.TransformerEncoderLayer(4, 2))
@@ -178,16 +178,16 @@ def check_hookable(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None
             outer = name.split(".")[:depth]
             if isinstance(module, _sharded()):
                 raise ValueError(
-                    f"{repr('.'.join(outer)) if outer else 'the model'} is sharded (FSDP): parts of it are put "
-                    "together and let go around each call, by hooks that edits would come between; edit the model "
-                    "before it is sharded"
+                    f"{repr('.'.join(outer)) if outer else 'the model'} is sharded (FSDP). FSDP gathers and frees its "
+                    "parameters in hooks around each call, and edits would interfere with them. Edit the model "
+                    "before you shard it"
                 )
             if isinstance(module, nn.TransformerEncoderLayer):
                 fused = fused or FusedLayer(".".join(outer), module)
             if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
                 raise ValueError(
-                    f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
-                    "and with a part of the batch, so hookscope cannot count calls and samples; edit "
+                    f"nn.DataParallel runs copies of each layer on {len(module.device_ids)} devices at once, each with "
+                    "a part of the batch, so hookscope cannot count calls and samples. Edit "
                     f"{'.'.join([*outer, 'module'])!r} itself, on one device"
                 )
     return fused
@@ -206,28 +206,28 @@ def _sharded() -> tuple[Any, ...]:
 
 
 def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) -> str:
-    """Say why a layer may not have been called.
+    """Explain why a layer was probably not called.
 
     Args:
-        modules: those of the model.
+        modules: the modules of the model.
         name: the layer's name.
         module: the layer.
         runs: how often the model was called.
 
     """
     if all(each is not module for each in modules.model.modules()):
-        return "was not called: it has been taken out of the model, or replaced, since the edit was written"
+        return "was not called: it was removed from the model or replaced after the edit was written"
     generic = why_uncalled(module)
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
-        return f"{generic}; edit the attention layer itself, with heads= for what goes into this one"
+        return f"{generic}. Edit the attention layer itself; heads= changes the input of this projection"
     if "did not reach it" not in generic:
         return generic
     around = [each for each in reversed(modules.path_to(name)) if each is not module]
     compiled = _COMPILED if _was_compiled() else ""
     if not runs:
         return (
-            "was not called, nor was the model: run it inside the block, by model(...), not by model.forward(...), "
-            f"which runs no hooks, and not a compiled, traced or exported copy of it{compiled}"
+            "was not called, and neither was the model. Call model(...) inside the block. Hooks do not run with "
+            f"model.forward(...) or in a compiled, traced or exported copy{compiled}"
         )
     last = name.rpartition(".")[2]
     access = r"\[[^\]]*\]" if last.isdigit() else rf"\.{re.escape(last)}"
@@ -235,12 +235,12 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
         source, kind = _source(each), type(each).__name__
         if re.search(rf"{access}\.forward\(", source):
             return (
-                f"was not called: {kind}.forward calls its .forward(...), which runs no hooks; call the module itself"
+                f"was not called: {kind}.forward calls its .forward(...), which runs no hooks. Call the module itself"
             )
         if re.search(rf"{access}\.(weight|bias)\b", source):
             if re.search(rf"{access}\(", _source(each, whole=True)):
                 break  # it is called, too: so the forward took another path, or did not run
-            return f"was not called: {kind}.forward uses only its weight, in a function of its own"
+            return f"was not called: {kind}.forward does not call it, but passes its weight to a function"
     return generic + compiled
 
 

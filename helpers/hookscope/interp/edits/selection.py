@@ -1,4 +1,4 @@
-"""Say which values of a tensor are meant: an index, some samples, some attention heads."""
+"""Select values of a tensor: by an index, by samples, by attention heads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Selection", "at", "numbers_in", "parse_samples"]
 
 
 class At:
-    """Write an index into a tensor where it is to be used later: ``at[:, 3]`` is the index of ``tensor[:, 3]``.
+    """Write an index now, and use it later: ``at[:, 3]`` is the index in ``tensor[:, 3]``.
 
-    Give it to the methods of `edit`: ``at[:, -1]`` is the last position of every sample, ``at[0, :, 4:8]`` a row of
-    four columns, ``at[..., mask]`` where a boolean tensor is true.
+    Pass it to the methods of `edit`. ``at[:, -1]`` selects the last position of every sample, ``at[0, :, 4:8]`` four
+    columns of the first sample, and ``at[..., mask]`` the values where a boolean tensor is true.
 
     Example:
         >>> at[:, 3]
@@ -41,13 +41,13 @@ at = At()
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Which values of a tensor are meant.
+    """The selected values of a tensor.
 
     Attributes:
-        steps: indices, each into what the one before it has picked; without any, the whole tensor.
-        text: how that was written.
-        by_sample: whether the first of them picks samples.
-        width: how long the last axis of the tensor has to be; 0 if that does not matter.
+        steps: indices, each into the result of the previous one; empty for the whole tensor.
+        text: the selection as the user wrote it.
+        by_sample: whether the first index selects samples.
+        width: the required length of the last axis; 0 if any length is allowed.
 
     """
 
@@ -60,18 +60,18 @@ class Selection:
     def of(
         cls, index: Any, samples: Any, columns: list[int] | None = None, said: str = "", width: int = 0
     ) -> Selection:
-        """Check what was given, and make a selection of it.
+        """Check the arguments, and create a selection.
 
         Args:
-            index: into the tensor; an ellipsis for all of it.
+            index: the index into the tensor; an ellipsis for all of it.
             samples: which samples; None for all.
-            columns: places on the last axis, those of some heads; None for all.
-            said: how these were written.
-            width: how many values all heads have together; 0 without heads.
+            columns: indices on the last axis, for some of the heads; None for all.
+            said: the heads as the user wrote them.
+            width: the number of values of all heads together; 0 without heads.
 
         Raises:
-            TypeError: it is no index.
-            ValueError: it picks nothing, whatever the tensor.
+            TypeError: `index` is not an index.
+            ValueError: it selects nothing from any tensor.
 
         """
         if index is Ellipsis and samples is None and columns is None:
@@ -90,16 +90,16 @@ class Selection:
         return cls(tuple(steps), text + said, samples is not None, width)
 
     def at_places(self, places: list[int]) -> Selection:
-        """Select only these places on axis 1, and nothing else of it."""
+        """Select only these indices on axis 1."""
         beside = places == list(range(places[0], places[-1] + 1))
         step = (slice(None), slice(places[0], places[-1] + 1) if beside else places)
         first = int(self.by_sample)
         return Selection((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_sample, self.width)
 
     def cut(self, tensor: Tensor) -> Tensor:
-        """Return the values that are meant: the tensor itself, a view of it, or a copy."""
+        """Return the selected values: the tensor itself, a view of it, or a copy."""
         if self.width and (not tensor.dim() or tensor.shape[-1] != self.width):
-            raise IndexError(f"all heads have {self.width} values together, side by side on the last axis")
+            raise IndexError(f"the last axis must hold the {self.width} values of all heads")
         for step in self.steps:
             if not tensor.is_cpu:
                 _must_fit(step, tensor.shape)
@@ -107,7 +107,7 @@ class Selection:
         return tensor
 
     def put(self, tensor: Tensor, new: Tensor) -> Tensor:
-        """Return a copy of the tensor with other values where they are meant."""
+        """Return a copy of the tensor with new values in the selected positions."""
         return _put(tensor, self.steps, new)
 
 
@@ -157,38 +157,36 @@ def _check(item: Any, index: Any) -> None:
             return
     elif isinstance(item, (list, range)):
         if not item:
-            raise ValueError(f"{index_text(index)} picks nothing: its {type(item).__name__} is empty")
+            raise ValueError(f"{index_text(index)} selects nothing, because its {type(item).__name__} is empty")
         if all(isinstance(each, (int, list)) for each in item):
             return
     elif not isinstance(item, bool) and hasattr(item, "__index__"):
         _check_size(operator.index(item), index_text(index))
         return
-    raise TypeError(
-        f"{item!r} is no index into a tensor; write at[...] with numbers, slices, lists or tensors, such as at[:, 3]"
-    )
+    raise TypeError(f"{item!r} is not an index. Use at[...] with integers, slices, lists or tensors, such as at[:, 3]")
 
 
 def _check_slice(item: slice, text: str) -> None:
     ends = [end for end in (item.start, item.stop, item.step) if end is not None]
     if any(isinstance(end, bool) or not hasattr(end, "__index__") for end in ends):
-        raise TypeError(f"{text}: give whole numbers as the ends of a slice, such as at[:, 2:5]")
+        raise TypeError(f"{text}: the ends of a slice must be integers, such as at[:, 2:5]")
     first, last, step = item.start, item.stop, item.step
     if step is not None and step < 1:
-        raise ValueError(f"{text}: torch slices forwards only; give a step from 1")
+        raise ValueError(f"{text} has a step below 1, which torch does not support. Use 1 or more")
     if first is not None and last is not None and (first < 0) == (last < 0) and first >= last:
-        raise ValueError(f"{text} picks nothing: its slice is empty")
+        raise ValueError(f"{text} selects nothing, because its slice is empty")
 
 
 def _check_size(number: int, text: str) -> None:
     if abs(number) >= 1 << 62:
-        raise IndexError(f"{text}: no tensor is so long")
+        raise IndexError(f"{text} is too large for any tensor")
 
 
 def numbers_in(given: Any) -> list[int]:
-    """List whole numbers, of which one or several were given.
+    """Return one or several integers as a list.
 
     Raises:
-        TypeError: they are none; True and False are none, since a mask would else be taken for the numbers 1 and 0.
+        TypeError: a value is not an integer. Booleans are refused, because a mask would turn into the indices 1 and 0.
 
     """
     items = given.tolist() if isinstance(given, Tensor) else given
@@ -199,7 +197,7 @@ def numbers_in(given: Any) -> list[int]:
 
 
 def parse_samples(samples: Any, name: str = "samples", what: str = "samples") -> Any:
-    """Check which samples, or what else there is a number of, were asked for; a slice, or a list of their numbers."""
+    """Check which samples (or heads) are selected; return a slice or a list of indices."""
     text = f"{name}={samples!r}"
     if isinstance(samples, slice):
         _check_slice(samples, text)
@@ -207,11 +205,11 @@ def parse_samples(samples: Any, name: str = "samples", what: str = "samples") ->
     try:
         numbers = numbers_in(samples)
     except TypeError:
-        raise TypeError(f"{text}: give the numbers of {what}, such as {name}=[1], or a slice") from None
+        raise TypeError(f"{text} does not select {what}. Pass integers, such as {name}=[1], or a slice") from None
     if not numbers:
-        raise ValueError(f"{name} picks nothing: it is empty")
+        raise ValueError(f"{name} is empty, so it selects nothing")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"{text} names one of the {what} twice")
+        raise ValueError(f"{text} names the same one of the {what} twice")
     for number in numbers:
         _check_size(number, text)
     return numbers

@@ -1,4 +1,4 @@
-"""An edit as it was written: an operation, the values that it selects, and the options, checked before any pass."""
+"""The specification of an edit: an operation, the values that it selects, and options, checked before any pass."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class EditContext:
     """Where and when a tensor is edited.
 
     Attributes:
-        name: says so in an error message.
-        number: which call of it this is.
-        tensor: the whole tensor, of which a part is edited.
-        selection: that part.
-        held: what the edit keeps from one call to the next.
+        name: returns a description of the call for error messages.
+        number: the number of this call of the layer.
+        tensor: the whole tensor.
+        selection: the part of the tensor that is edited.
+        held: values that the edit keeps from one call to the next.
 
     """
 
@@ -54,21 +54,21 @@ class EditContext:
 
     @property
     def label(self) -> str:
-        """Say so."""
+        """A description of the edit, the layer and the call, for error messages."""
         return self.name(self.number)
 
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """What an edit makes of the values that it selects.
+    """How an edit computes new values from the values that it selects.
 
     Attributes:
         verb: name of the method of `Edit`.
-        value: what that was given.
-        compute: takes the values and the context, and returns the new ones; writes to nothing it is given.
-        foreign: whether what it returns may belong to somebody else.
-        numbered: whether it depends on which call this is.
-        options: what else there is: what the method was given, what a capture has of each call.
+        value: the argument of this method.
+        compute: takes the values and the context, and returns new values; it does not write to its arguments.
+        foreign: whether the returned tensor may belong to other code.
+        numbered: whether the result depends on the number of the call.
+        options: further arguments of the method, and what a capture kept of each call.
 
     """
 
@@ -81,7 +81,7 @@ class Operation:
 
     @property
     def text(self) -> str:
-        """Say it in a few words."""
+        """A short description of the operation."""
         value = self.value
         if isinstance(value, Tensor):
             shown = f"tensor{tuple(value.shape)}"
@@ -94,19 +94,19 @@ class Operation:
 
 @dataclass(eq=False, slots=True)
 class EditSpec:
-    """One edit, as it was written.
+    """One edit, as the user wrote it.
 
     Attributes:
-        number: which one it is, from 1.
-        operation: what it makes of the values.
+        number: the number of the edit, from 1.
+        operation: how the new values are computed.
         selection: which values of a tensor.
-        to: "output", "input" or "grad"; "heads" between the heads and the output projection, or "edges", inside the
-            attention of a layer.
+        to: "output", "input" or "grad"; "heads" is between the heads and the output projection, and "edges" is inside
+            the attention of a layer.
         path: which tensor of a structure; None for the only one.
         calls: numbers of the calls; None for all.
-        positions: places in the whole sequence; None for all.
-        selects: whether it is not the same for all calls.
-        by_sample: what of it takes the first axis for that of samples; "" if nothing does.
+        positions: positions in the whole sequence; None for all.
+        selects: whether the edit differs from call to call.
+        by_sample: the option that treats the first axis as samples; "" if there is none.
 
     """
 
@@ -128,7 +128,7 @@ class EditSpec:
 
     @property
     def text(self) -> str:
-        """Say what it does, without the layer."""
+        """A short description of the edit, without the layer."""
         part = "" if self.path is None else f" part={self.path[0] if len(self.path) == 1 else self.path!r}"
         calls = "" if self.calls is None else f" calls={{{', '.join(map(str, sorted(self.calls)))}}}"
         to = f" to={self.to}" if self.to in ("input", "grad") else ""
@@ -143,10 +143,10 @@ class Where(TypedDict, total=False):
         to: "output", "input", or "grad", the gradient with respect to the output.
         part: which tensor, if there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``.
         calls: which calls of the layer, counted from 1 inside the block.
-        samples: which samples of the batch, on the first axis. In beam search samples are beams.
-        heads: which heads of an attention layer, in what goes into its output projection.
-        positions: which tokens, by their positions in the whole sequence from 0, also under a KV cache; padding on the
-            left counts. With `samples`, `heads` or `positions`, `at` is an index into what these pick.
+        samples: which samples of the batch, on the first axis. In beam search, beams are samples.
+        heads: which heads of an attention layer, in the input of its output projection.
+        positions: which tokens, by position in the whole sequence, from 0, even with a KV cache; padding on the left
+            counts. With `samples`, `heads` or `positions`, `at` is an index into the values that they select.
 
     """
 
@@ -160,15 +160,15 @@ class Where(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was given of `Where`, checked; without anything, all values of the output in all calls.
+    """The checked options of `Where`. The default is all values of the output in all calls.
 
     Attributes:
         to: "output", "input" or "grad".
         path: which tensor of a structure; None for the only one.
         calls: numbers of the calls; None for all.
-        samples: as it was given.
-        heads: as it was given.
-        positions: places in the whole sequence; None for all.
+        samples: the option as the user passed it.
+        heads: the option as the user passed it.
+        positions: positions in the whole sequence; None for all.
 
     """
 
@@ -189,10 +189,10 @@ def parse_options(where: Where) -> Options:
         return _DEFAULT
     for option in where:
         if option not in Where.__annotations__:
-            raise TypeError(f"no option {option!r}; there are {', '.join(Where.__annotations__)}")
+            raise TypeError(f"there is no option {option!r}. The options are {', '.join(Where.__annotations__)}")
     to = where.get("to", "output")
     if to not in ("output", "input", "grad"):
-        raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
+        raise ValueError(f"to={to!r} does not exist. Pass 'output', 'input' or 'grad'")
     return Options(
         to, path_of(where.get("part")), parse_calls(where.get("calls")), where.get("samples"), where.get("heads"),
         parse_positions(where.get("positions")),
@@ -200,10 +200,10 @@ def parse_options(where: Where) -> Options:
 
 
 def parse_calls(calls: Any) -> frozenset[int] | None:
-    """Check which calls were asked for."""
+    """Check the value of `calls=` and return it as a set of numbers."""
     if calls is None:
         return None
-    way = f"calls={calls!r}: give the numbers of calls, counted from 1, such as calls={{2}}"
+    way = f"calls={calls!r} does not number calls. Pass numbers from 1 on, such as calls={{2}}"
     try:
         numbers = frozenset(numbers_in(calls))
     except TypeError:
@@ -216,11 +216,11 @@ def parse_calls(calls: Any) -> frozenset[int] | None:
 def tensors_of_capture(
     source: Capture, name: str, to: str, path: tuple[int | str, ...] | None, number: int
 ) -> list[Tensor]:
-    """Take what an edit of this kind changes from each call that a capture has; raise now, and not in the pass."""
+    """Return the tensor that an edit of this kind changes, for each call of a capture; raise errors before the pass."""
     if to == "heads":
         raise ValueError(
-            f"layer {name!r}: no capture sees what is between the heads and the output projection of an "
-            "nn.MultiheadAttention; give swap a tensor, such as one that map was called with in another run"
+            f"layer {name!r}: a capture cannot see the values between the heads and the output projection of an "
+            "nn.MultiheadAttention. Pass swap a tensor, for example one that map received in another run"
         )
     read: dict[str, Callable[[Any], Any]] = {
         "input": lambda call: {**dict(enumerate(call.args)), **call.kwargs},
@@ -231,37 +231,37 @@ def tensors_of_capture(
         return [only_tensor(read[to](call), path, f"edit {number} of layer {name!r}") for call in source[name].calls]
     except (LookupError, NotCapturedError) as error:
         kept = {"input": ", inputs=True", "grad": ", gradients=True", "output": ""}[to]
-        error.add_note(f"hookscope: edit {number} takes from capture(model, {name!r}{kept})")
+        error.add_note(f"hookscope: edit {number} needs the values of capture(model, {name!r}{kept})")
         raise
 
 
 def parse_numbers(given: Any, name: str, end: int | None = None) -> tuple[int, ...]:
-    """Check whole numbers that were given, one or several.
+    """Check one or several integers, and return them as a tuple.
 
     Raises:
-        TypeError: they are none.
-        ValueError: there are none, or one is negative or too large.
+        TypeError: a value is not an integer.
+        ValueError: there are no values, or one is negative or too large.
 
     """
     try:
         numbers = tuple(numbers_in(given))
     except TypeError:
-        raise TypeError(f"{name}={given!r}: give a whole number, or several") from None
+        raise TypeError(f"{name}={given!r} does not consist of integers. Pass one or several") from None
     wrong = [number for number in numbers if number < 0 or (end is not None and number >= end)]
     if wrong or not numbers:
-        count = "" if end is None else f"; there are {end}"
-        raise ValueError(f"{name}={given!r}: give whole numbers from 0{count}")
+        allowed = "0 or more" if end is None else f"0 to {end - 1}"
+        raise ValueError(f"{name}={given!r} is out of range. Pass integers from {allowed}")
     return numbers
 
 
 def only_tensor(value: Any, path: tuple[int | str, ...] | None, label: str) -> Tensor:
-    """Return the tensor that is meant in what a capture kept; without a path, the only one."""
+    """Return the tensor at a path in the values of a capture; without a path, the only tensor."""
     if path is None:
         everything = list(tensors(value))
         if len(everything) != 1:
-            raise LookupError(f"{label}: say which part: {listed(value)}")
+            raise LookupError(f"{label}: there are several tensors. Choose one: {listed(value)}")
         return everything[0][1]
     found = get(value, path)
     if not isinstance(found, Tensor):
-        raise LookupError(f"{label}: part={path!r} is no tensor; there is {listed(value)}")
+        raise LookupError(f"{label}: part={path!r} is not a tensor. Choose one: {listed(value)}")
     return found

@@ -1,4 +1,4 @@
-"""Know which places in the whole sequence the tokens of a call have, also where a KV cache holds those before."""
+"""Find the positions of a call's tokens in the whole sequence, including those that a KV cache already holds."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _STARTS = ("cache_position", "input_pos", "start_pos")
 
 @dataclass(frozen=True)
 class Positions:
-    """Places in a sequence that were asked for.
+    """Positions in a sequence that an edit selects.
 
     Attributes:
-        text: how that was written.
-        first: the smallest one.
-        some: all of them; None if there is no end.
-        step: the distance between them where there is no end.
+        text: the positions as the user wrote them.
+        first: the smallest position.
+        some: all positions; None if there is no end.
+        step: the distance between positions if there is no end.
 
     """
 
@@ -47,7 +47,7 @@ class Positions:
     step: int = 1
 
     def among(self, start: int, count: int) -> list[int]:
-        """List those of a call, counted within it."""
+        """Return the selected positions of a call, counted from the start of the call."""
         if self.some is not None:
             return [place for place in range(count) if place + start in self.some]
         return [
@@ -58,11 +58,11 @@ class Positions:
 
 
 def parse_positions(given: Any) -> Positions | None:
-    """Check which positions were asked for.
+    """Check the value of `positions=` and return it as `Positions`.
 
     Raises:
-        TypeError: they are no whole numbers.
-        ValueError: there are none, or one is negative.
+        TypeError: a position is not an integer.
+        ValueError: there are no positions, or one is negative.
 
     Example:
         >>> parse_positions(range(2, 9, 3)).among(4, 3)
@@ -78,29 +78,29 @@ def parse_positions(given: Any) -> Positions | None:
         first, step = given.start or 0, 1 if given.step is None else given.step
         numbered = all(isinstance(end, int) and not isinstance(end, bool) for end in (first, step, given.stop or 0))
         if not numbered or first < 0 or step < 1 or (given.stop is not None and given.stop <= first):
-            raise ValueError(f"{text}: give a slice that counts up from 0 or later, such as slice(5, None)")
+            raise ValueError(f"{text} is not an increasing slice from 0 on. Pass one, such as slice(5, None)")
         some = None if given.stop is None else frozenset(range(first, given.stop, step))
         return Positions(text, first, some, step)
     try:
         numbers = frozenset(numbers_in(given))
     except TypeError:
-        raise TypeError(f"{text}: give whole numbers, such as positions=7 or positions=range(12)") from None
+        raise TypeError(f"{text} does not consist of integers. Pass some, such as 7 or range(12)") from None
     if not numbers:
-        raise ValueError(f"{text} picks nothing: it is empty")
+        raise ValueError(f"{text} is empty. Pass at least one position")
     if min(numbers) < 0:
-        raise ValueError(f"{text}: positions count from 0; for the last one of each call write at[:, -1]")
+        raise ValueError(f"{text}: positions are counted from 0. For the last one of each call, use at[:, -1]")
     return Positions(text, min(numbers), numbers)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens that a model was called with.
+    """The tokens of one call of a model.
 
     Attributes:
-        start: how many came before, in earlier calls.
-        count: how many each sample has.
-        batch: how many samples there are.
-        problem: why that is not known; empty if it is.
+        start: the number of tokens in earlier calls.
+        count: the number of tokens per sample in this call.
+        batch: the number of samples.
+        problem: the reason if these numbers are unknown; empty otherwise.
 
     """
 
@@ -110,10 +110,10 @@ class Tokens:
     problem: str = ""
 
     def places(self, positions: Positions, tensor: Tensor, label: str) -> list[int]:
-        """List the places on axis 1 of a tensor that are meant.
+        """Return the selected indices on axis 1 of a tensor.
 
         Raises:
-            ValueError: they are not known.
+            ValueError: the positions are unknown.
 
         """
         if self.problem:
@@ -123,20 +123,20 @@ class Tokens:
         if found and (tensor.dim() != kind or tensor.shape[:2] != (self.batch, self.count)):
             raise ValueError(
                 f"{label}: positions= needs a tensor of shape ({self.batch}, {self.count}, …), samples and tokens, but "
-                f"this one has {tuple(tensor.shape)}; write an index for it, such as at[:, -1], and calls="
+                f"this one has {tuple(tensor.shape)}. Use an index instead, such as at[:, -1], and calls="
             )
         return found
 
 
 @dataclass(eq=False)
 class TokenSource(NoCopyWhileHooked):
-    """The module that is called with tokens and, where there is one, with the cache of those before.
+    """The module that gets the tokens and, if there is one, the cache of earlier tokens.
 
     Attributes:
-        name: its name.
+        name: the name of the module.
         module: the module.
-        notes: what there is to know, as keys; shared with others.
-        sure: whether it is known by the names of what it takes.
+        notes: notes for the user, as keys; shared with other objects.
+        sure: whether the module was recognized by the names of its parameters.
 
     """
 
@@ -148,18 +148,18 @@ class TokenSource(NoCopyWhileHooked):
     _running: TaskLocal[list[Tokens]] = field(default_factory=lambda: TaskLocal(list))
 
     def register(self, handles: ExitStack) -> None:
-        """Register the hooks; first, since the model itself may be edited, too."""
+        """Register the hooks; they come first, because the model itself may be edited, too."""
         before = self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
         handles.callback(before.remove)
         handles.callback(self.module.register_forward_hook(self.after, always_call=True).remove)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note which tokens this call has."""
+        """Store the tokens of this call."""
         self._calls += 1
         self._running.get().append(self._read(args, kwargs))
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        """Forget them."""
+        """Remove the tokens of this call."""
         if running := self._running.get():
             running.pop()
 
@@ -168,7 +168,7 @@ class TokenSource(NoCopyWhileHooked):
     def here(self) -> Tokens:
         """Return the tokens of the call that is running."""
         running = self._running.get()
-        return running[-1] if running else Tokens(problem=f"the layer was called outside of {self._what}")
+        return running[-1] if running else Tokens(problem=f"the layer was called outside {self._what}")
 
     @cached_property
     def _signature(self) -> inspect.Signature:
@@ -186,11 +186,11 @@ class TokenSource(NoCopyWhileHooked):
             ids = next((value for value in given.values() if isinstance(value, Tensor)), None)
             if ids is None or ids.dim() != 2 or ids.is_floating_point() or ids.dtype is torch.bool:
                 return Tokens(
-                    problem=f"{self._what} is not called with numbers of tokens, (samples, tokens); write an index "
+                    problem=f"{self._what} was called without token IDs of shape (samples, tokens). Use an index "
                     "into the layer's tensor instead, such as at[:, 7]"
                 )
         if ids is None:
-            return Tokens(problem=f"{self._what} was called without input_ids and inputs_embeds")
+            return Tokens(problem=f"{self._what} was called without input_ids or inputs_embeds")
         shape = ids.shape[:-1] if embedded else ids.shape
         count, batch = shape[-1], int(shape[:-1].numel()) if len(shape) > 1 else 1
         start = self._start(given, count)
@@ -210,17 +210,18 @@ class TokenSource(NoCopyWhileHooked):
         for name in _STATES:
             if given.get(name) is not None:
                 taken = [start for start in _STARTS if start in self._signature.parameters]
+                fix = f"pass {taken[0]} to it, or use" if taken else "use"
                 return (
-                    f"{self._what} was called with {name}, which comes from tokens before these and does not say how "
-                    f"many; {f'give it {taken[0]}, or ' if taken else ''}write calls= and an index, such as at[:, 0]"
+                    f"{self._what} was called with {name}, a state from an unknown number of earlier tokens. To select "
+                    f"tokens, {fix} calls= and an index, such as at[:, 0]"
                 )
         if not any(name in self._signature.parameters for name in _CACHES) and self._calls > 1:
             if count == 1:
                 return (
-                    f"{self._what} was called with 1 token, and with nothing that says how many came before; give it "
-                    f"{' or '.join(_STARTS)}, or write calls= and at[:, 0]"
+                    f"{self._what} was called with 1 token, and nothing tells how many came before. Pass "
+                    f"{' or '.join(_STARTS)} to it, or use calls= and at[:, 0]"
                 )
-            self.notes[f"{self._what} was given no cache, so positions count from 0 in each of its calls"] = None
+            self.notes[f"{self._what} got no cache, so positions are counted from 0 in each of its calls"] = None
         return 0
 
     def _note(self, given: dict[str, Any], start: int) -> None:
@@ -228,11 +229,11 @@ class TokenSource(NoCopyWhileHooked):
         if real is not None:
             if padded := (~real[:, 0]).nonzero().flatten().tolist():
                 self.notes[
-                    f"samples {padded} begin with padding, which positions count: the first real token of sample "
+                    f"samples {padded} begin with padding, and positions= counts it: the first real token of sample "
                     f"{padded[0]} has position {int(real[padded[0]].int().argmax())}"
                 ] = None
         elif isinstance(ids, Tensor) and ids.numel() and int(ids.flatten()[0]) != start:
-            self.notes["position_ids were given that count otherwise than positions=, which counts tokens"] = None
+            self.notes["position_ids do not start at the number of earlier tokens, but positions= counts tokens"] = None
 
 
 def _real(mask: Any, start: int) -> Tensor | None:
@@ -291,14 +292,14 @@ def _length(cache: Any, name: str) -> int | str:
         cache = cache[0]
     if isinstance(cache, Tensor) and cache.dim() >= 3:
         return int(cache.shape[-2])
-    return f"{name} is a {type(cache).__name__}, which does not say how many tokens it holds; give cache_position, too"
+    return f"{name} is a {type(cache).__name__} that does not tell how many tokens it holds. Pass cache_position, too"
 
 
 def find_token_source(modules: Modules, name: str) -> tuple[str, nn.Module, bool]:
-    """Find the module around a layer that is called with tokens: its name, itself, and whether that is sure.
+    """Find the module around a layer that gets the tokens; return its name, the module, and whether this is certain.
 
-    It is the innermost one that takes both tokens and a cache, as transformers' models do, or else the outermost one
-    that takes tokens, or else the model.
+    It is the innermost module that takes both tokens and a cache, as models of transformers do. If there is none, it
+    is the outermost module that takes tokens, or else the model.
     """
     parts = name.split(".") if name else []
     taking = []

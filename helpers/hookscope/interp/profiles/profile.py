@@ -41,7 +41,7 @@ def profile(
 ) -> Profile:
     """Measure time, FLOPs and memory of each layer on the CPU, in forward and in backward.
 
-    Every layer that is called gets a row, with a total and a part of its own (`self`). Times are medians with quartiles
+    Every layer that is called gets a row, with a total and its own part (`self`). Times are medians with quartiles
     over `repeats` passes; a pass without hooks runs before each, so you see what the hooks add. The model runs in its
     current mode, on copies of the inputs. Afterwards buffers, attributes, training flags, `.grad` and the random state
     are restored, and no hook is left. Limits: docs/limits/profile.md.

@@ -73,7 +73,7 @@ class Baseline:
         rng_states = _get_rng_states()
         with ExitStack() as stack:
             if by_sample:
-                instead = "sweep a model that is called with samples first"
+                instead = "Sweep a model that is called with samples first"
                 AxisOrderCheck(modules, lambda: inputs.samples, by_sample, instead, self.order).register(stack)
             _watch_mixing_layers(modules, mixing, stack)
             found = collect_tensors(modules, inputs, sites, "in the run on inputs")

@@ -39,7 +39,7 @@ class Inputs:
     def replace(self, given: Source, what: str, instead: str = "") -> Inputs:
         """Return new inputs: a tensor or a tuple replaces `args`, a mapping replaces `kwargs`.
 
-        If these inputs have both args and kwargs, the other half stays.
+        If these inputs have both args and kwargs, the other kind stays.
 
         Args:
             given: the tensor, tuple or mapping.

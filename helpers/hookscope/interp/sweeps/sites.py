@@ -303,7 +303,7 @@ def _make_site(modules: Modules, name: str, module: nn.Module, call: int | None,
             each = columns_of(heads, number)
             where[number] = slice(each[0], each[-1] + 1)
     except NoHeadsError as error:
-        raise ValueError(f"{error.why}; {_suggest_layer(modules, name)}") from None
+        raise ValueError(f"{error.why}. {_suggest_layer(modules, name)}") from None
     if path is not None and heads.to != "output":
         raise ValueError(
             f"part= chooses a tensor of the output, but heads= changes the input of {heads.name!r}. Leave out part="
@@ -320,4 +320,4 @@ def _suggest_layer(modules: Modules, name: str) -> str:
         if known != name and known.startswith(below) and count_of(module, config=False) is not None
     ]
     such = f", such as {inside[0]!r}" if inside else ""
-    return f"a sweep takes no index instead of heads=. Name another layer{such}, or use edit"
+    return f"A sweep cannot use an index instead of heads=. Name another layer{such}, or use edit"

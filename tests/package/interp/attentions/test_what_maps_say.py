@@ -154,7 +154,7 @@ class NeverRun(nn.Module):
         ({"tokens": "the cat"}, TypeError, "is not a list of strings"),
         ({"tokens": 3}, TypeError, "is not a list of strings"),
         ({"tokens": [1, 2]}, TypeError, "tokens contains 1, which is not a string"),
-        ({"max_bytes": "1"}, TypeError, "max_bytes='1': give a number of bytes"),
+        ({"max_bytes": "1"}, TypeError, "max_bytes='1' is not a number"),
     ],
 )
 def test_options_are_checked_when_given(given, error, says):

@@ -45,7 +45,7 @@ def test_a_table_says_what_was_changed_and_by_how_much() -> None:
         for _ in range(2):
             net(X.abs())
     assert [row["calls seen"] for row in e.rows] == [2, 2], "a block counts afresh"
-    assert e.notes == ("edit 2 changed nothing of layer 'leaf': every value was so before",)
+    assert e.notes == ("edit 2 changed nothing in layer 'leaf': all values were the same before",)
 
 
 def test_the_change_of_small_whole_numbers_is_measured_without_a_wrap() -> None:

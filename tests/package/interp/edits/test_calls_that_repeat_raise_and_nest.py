@@ -156,7 +156,7 @@ def test_samples_are_counted_for_gradients_and_for_the_model_itself(layer: str, 
         e.mean(layer, to=to)
     else:
         e.set(layer, 0.0, samples=[1], to=to)
-    with pytest.raises(ValueError, match=r"first axis for that of samples, but the shape is \(8, 3\)"), e:
+    with pytest.raises(ValueError, match=r"needs samples on the first axis, but the shape is \(8, 3\)"), e:
         net(torch.randn(2, 4, 3)).sum().backward()
 
 
@@ -173,7 +173,7 @@ def test_where_only_a_part_of_the_model_runs_it_says_that_samples_cannot_be_coun
     net = nn.Sequential(nn.Linear(3, 3))
     e = edit(net)
     e.set("0", 0.0, samples=[1])
-    with pytest.warns(UserWarning, match="nothing tells how many samples the model had"), e:
+    with pytest.warns(UserWarning, match="the number of samples is unknown"), e:
         net[0](torch.randn(2, 3))
     with e:
         net(torch.randn(2, 3))

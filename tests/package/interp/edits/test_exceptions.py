@@ -122,4 +122,4 @@ def test_a_pass_that_raised_does_not_say_how_many_samples_a_later_call_has() -> 
             net(torch.ones(4, 3))
         found = net[0](torch.ones(2, 3))
     assert not found[1].any()
-    assert any("nothing tells how many samples" in note for note in e.notes)
+    assert any("the number of samples is unknown" in note for note in e.notes)

@@ -196,7 +196,12 @@ def test_a_checkpoint_that_cannot_tell_which_call_it_runs_again_is_refused() -> 
     e = edit(net)
     e.add("block.0", 1.0, calls={2})
     x = X.clone().requires_grad_()
-    with e, pytest.raises(RuntimeError, match="a checkpoint runs it again in backward, and nothing tells which"):
+    with (
+        e,
+        pytest.raises(
+            RuntimeError, match="a checkpoint runs the layer again in backward, and hookscope cannot tell which"
+        ),
+    ):
         net(x).sum().backward()
     with edit(net) as e:
         e.add("block.0", 1.0)

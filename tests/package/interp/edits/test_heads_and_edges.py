@@ -83,9 +83,9 @@ def test_swap_of_a_head_that_no_capture_sees_is_refused() -> None:
     net = attention()
     with capture(net, "", inputs=True) as seen:
         net(X, X, X)
-    with pytest.raises(ValueError, match="no capture sees what is between the heads and the output projection"):
+    with pytest.raises(ValueError, match="a capture cannot see the values between the heads and the output projection"):
         edit(net).swap("", seen, heads=1)
-    with pytest.raises(ValueError, match="no head 2: its 2 heads count from 0"):
+    with pytest.raises(ValueError, match=r"no head 2\. Its heads are 0 to 1"):
         edit(net).set("", 0, heads=2)
 
 
@@ -255,17 +255,17 @@ def test_what_cannot_be_cut_says_so() -> None:
         assert not len(census(net))
         assert not any("forward" in vars(module) for module in net.modules())
 
-    refused(ValueError, "heads=2: give whole numbers from 0; there are 2", heads=2)
+    refused(ValueError, "heads=2 is out of range. Pass integers from 0 to 1", heads=2)
     refused(TypeError, "queries='all'", queries="all")
     refused(ValueError, "queries=-1", queries=-1)
-    refused(ValueError, "no key 9: the call has 5 keys", keys=9)
-    refused(ValueError, "a query has none left", queries=0, keys=0)
-    refused(NotEditedError, "position 8 never came: 0 to 4 did", queries=[2, 8])
-    refused(ValueError, "does not say how many heads it has", name="transformer.h.0.mlp.act")
-    refused(RuntimeError, "drops weights at random.*model.eval", gpt2().train())
+    refused(ValueError, "no key 9. The call has keys 0 to 4", keys=9)
+    refused(ValueError, "a query has no key left", queries=0, keys=0)
+    refused(NotEditedError, "never with position 8, only with 0 to 4", queries=[2, 8])
+    refused(ValueError, "has no attribute with its number of heads", name="transformer.h.0.mlp.act")
+    refused(RuntimeError, "uses dropout.*model.eval", gpt2().train())
     eager = gpt2()
     eager.set_attn_implementation("eager")
-    refused(NotEditedError, 'no F.scaled_dot_product_attention that was seen.*"sdpa"', eager)
+    refused(NotEditedError, 'saw no call of F.scaled_dot_product_attention.*"sdpa"', eager)
     net = attention()
     refused(NotEditedError, "need_weights=False", net, "", X, X, X)
     if_several = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
@@ -275,7 +275,7 @@ def test_what_cannot_be_cut_says_so() -> None:
     e.cut(layer, heads=0, queries=1, keys=3)
     with torch.no_grad(), e:
         model(IDS)
-    assert e.notes == ("edit 1 changed nothing of layer 'transformer.h.0.attn': every value was so before",)
+    assert e.notes == ("edit 1 changed nothing in layer 'transformer.h.0.attn': all values were the same before",)
 
 
 def test_attention_that_comes_out_otherwise_than_recomputed_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_attention_that_comes_out_otherwise_than_recomputed_is_not_cut(monkeypat
     monkeypatch.setattr(module, "_masked", lambda scores, *rest: scores * 2)
     e = edit(net)
     e.cut("", heads=0, queries=1, keys=2)
-    with pytest.raises(RuntimeError, match=r"differs from what the call returned by .*so nothing is cut"), e:
+    with pytest.raises(RuntimeError, match=r"differs from the result of the call by .*so nothing is cut"), e:
         net(X, X, X, need_weights=False)
 
 
@@ -326,7 +326,7 @@ def test_a_layer_gives_again_what_it_gave() -> None:
     e = edit(net)
     e.freeze("0")
     with (
-        pytest.raises(NotEditedError, match="freeze repeats the first call in later ones, and there was none"),
+        pytest.raises(NotEditedError, match="freeze repeats the first call in later ones, but there was no later one"),
         e,
     ):
         net(x)
@@ -346,9 +346,11 @@ def test_edges_of_a_query_are_cut_in_one_edit() -> None:
     net = attention(batch_first=True)
     e = edit(net)
     e.cut("", heads=1, queries=[2, 3], keys=1, samples=[0])
-    with pytest.raises(ValueError, match=r"edit 1 cuts edges of head 1 and query 3 already; cut .* as keys=\[0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"edit 1 already cuts edges of head 1 and query 3\. Combine the two: keys=\[0, 1\]"
+    ):
         e.cut("", heads=[0, 1], queries=3, keys=0)
-    with pytest.raises(ValueError, match="edit 1 cuts edges of head 1 and query 2 already"):
+    with pytest.raises(ValueError, match="edit 1 already cuts edges of head 1 and query 2"):
         e.cut("", heads=1, queries=2, keys=1, samples=slice(0, None))
     e.cut("", heads=0, queries=3, keys=0)  # another head, another query, other samples
     e.cut("", heads=1, queries=4, keys=0)

@@ -48,7 +48,7 @@ def test_a_model_that_is_called_with_tokens_first_is_refused(kind: str, layer: s
     net = tokens_first(kind)
     e = edit(net)
     CHANGES[what](e, layer)
-    message = rf"layer 'mix\S*' \(.* with batch_first=False\) is given 5 tokens of 3 .* tokens first, and {what} "
+    message = rf"layer 'mix\S*' \(.* with batch_first=False\) gets 5 tokens of 3 .* tokens first, but {what} "
     with torch.no_grad(), pytest.raises(ValueError, match=message), e:
         net(WORDS)
     assert not len(census(net))
@@ -78,12 +78,12 @@ def test_as_many_tokens_as_samples_are_said(what: str) -> None:
     net = tokens_first()
     e = edit(net)
     CHANGES[what](e, "words")
-    with pytest.warns(UserWarning, match="two axes are as long as there are samples"), torch.no_grad(), e:
+    with pytest.warns(UserWarning, match="two axes have the length of the batch"), torch.no_grad(), e:
         net(WORDS[:3])
     assert e.notes == (
-        "layer 'words', shape (3, 3, 4): two axes are as long as there are samples; the first is taken for theirs",
-        f"layer 'mix' (LSTM with batch_first=False) is given 3 tokens of 3 samples, and {what} takes the first axis of "
-        "what the model was called with, 3, for that of samples",
+        "layer 'words', shape (3, 3, 4): two axes have the length of the batch; the first is treated as the samples",
+        f"layer 'mix' (LSTM with batch_first=False) gets 3 tokens of 3 samples, and {what} treats the first axis of "
+        "the model's input, of length 3, as the samples",
     )
 
 
@@ -107,7 +107,7 @@ def test_what_is_packed_tells_the_samples_too(what: str) -> None:
     net = Packs()
     e = edit(net)
     CHANGES[what](e, "words")
-    message = rf"'mix' \(LSTM\) is given 5 tokens of 3 samples. So the model was called with tokens first, and {what}"
+    message = rf"'mix' \(LSTM\) gets 5 tokens of 3 samples. So the model was called with tokens first, but {what}"
     with torch.no_grad(), pytest.raises(ValueError, match=message), e:
         net(WORDS)
 
@@ -121,7 +121,11 @@ def test_an_lstm_that_is_given_other_tokens_than_the_model_is_said(what: str) ->
     net.inner = mix
     e = edit(net)
     CHANGES[what](e, "words")
-    with torch.no_grad(), pytest.warns(UserWarning, match=r"is given 4 tokens of 3 samples, and .* 5, for that of"), e:
+    with (
+        torch.no_grad(),
+        pytest.warns(UserWarning, match=r"gets 4 tokens of 3 samples, and .* of length 5, as the samples"),
+        e,
+    ):
         net(WORDS)
 
 
@@ -134,7 +138,7 @@ def test_windows_as_long_as_there_are_samples_are_not_refused() -> None:
     net = Net(run, first=nn.Linear(4, 4), attend=nn.MultiheadAttention(4, 2)).eval()
     e = edit(net)
     e.set("first", 0.0, samples=1)
-    with torch.no_grad(), pytest.warns(UserWarning, match="is given 2 tokens of 6 samples"), e:
+    with torch.no_grad(), pytest.warns(UserWarning, match="gets 2 tokens of 6 samples"), e:
         net(torch.randn(2, 6, 4))
     assert e.rows[0]["calls changed"] == 1
 
@@ -150,7 +154,7 @@ def test_samples_of_a_packed_sequence_are_counted_and_its_rows_are_no_samples() 
         e = edit(net)
         e.set(layer, 0.0, samples=1, part=part)
         with (
-            pytest.raises(ValueError, match=r"samples= takes .* \(10, \d\), and the model's first input has 3"),
+            pytest.raises(ValueError, match=r"samples= needs samples .* \(10, \d\), and the model's first input has 3"),
             e,
         ):
             net(x)
@@ -161,11 +165,11 @@ def test_states_of_an_rnn_have_layers_before_samples(layer: nn.Module) -> None:
     # Two layers and two samples: the shape cannot tell.
     path = (1, 0) if isinstance(layer, nn.LSTM) else 1
     net = nn.Sequential(layer)
-    with pytest.raises(ValueError, match=r"'0' \(.*\) has states of \(layers, samples, features\), and samples="):
+    with pytest.raises(ValueError, match=r"'0' \(.*\) has states of shape \(layers, samples, features\), but samples="):
         edit(net).set("0", 0.0, part=path, samples=1)
-    with pytest.raises(ValueError, match="and positions= takes the first axis"):
+    with pytest.raises(ValueError, match="but positions= needs samples on the first axis"):
         edit(net).set("0", 0.0, part=path, positions=1)
-    with pytest.raises(ValueError, match="and mean takes the first axis"):
+    with pytest.raises(ValueError, match="but mean needs samples on the first axis"):
         edit(net).mean("0", part=path)
     with edit(net) as e:
         e.set("0", 0.0, part=0, samples=1)
@@ -179,7 +183,7 @@ def test_a_sweep_notices_that_a_model_is_called_with_tokens_first(what: str) -> 
     net = tokens_first()
     options: dict[str, Any] = {"positions": range(3)} if what == "positions" else {}
     source = "zero" if what == "positions" else "mean"
-    with pytest.raises(ValueError, match=r"5 tokens of 3 samples.*; sweep a model that is called with samples first"):
+    with pytest.raises(ValueError, match=r"5 tokens of 3 samples.*\. Sweep a model that is called with samples first"):
         sweep(net, WORDS, "words", source, metric=lambda y: y.sum(), progress=False, **options)
     assert not len(census(net))
 
@@ -191,4 +195,4 @@ def test_a_sweep_says_that_axes_are_as_long() -> None:
             net, torch.cat([IDS, IDS, IDS[:1]]), ["transformer.h.0", "transformer.h.1"], "zero", positions=range(2),
             metric=lambda out: out.logits[0, -1, 0], progress=False,
         )  # fmt: skip
-    assert sum("two axes are as long as there are samples" in note for note in found.notes) == 2
+    assert sum("two axes have the length of the batch" in note for note in found.notes) == 2

@@ -22,12 +22,12 @@ def test_data_parallel_on_several_devices_is_refused_and_on_the_cpu_works() -> N
         assert (net.module(X) == 5).all()
         net(X) if not torch.cuda.is_available() else None
     net.device_ids = [0, 1]
-    with pytest.raises(ValueError, match=r"runs a copy of each layer on each of 2 devices.*edit 'module' itself"):
+    with pytest.raises(ValueError, match=r"runs copies of each layer on 2 devices.*Edit 'module' itself"):
         edit(net)
     e = edit(nn.Sequential(net, nn.Linear(4, 4)))
-    with pytest.raises(ValueError, match=r"edit '0\.module' itself"):
+    with pytest.raises(ValueError, match=r"Edit '0\.module' itself"):
         e.set("0.module.0", 5.0)
-    with pytest.raises(ValueError, match=r"edit '0\.module' itself"):
+    with pytest.raises(ValueError, match=r"Edit '0\.module' itself"):
         e.set("**", 5.0)
     e.set("1", 5.0)  # what comes after the copies is one layer, with the whole batch
     both = nn.Module()
@@ -35,7 +35,7 @@ def test_data_parallel_on_several_devices_is_refused_and_on_the_cpu_works() -> N
     both.parallel = nn.DataParallel(both.body)
     both.parallel.device_ids = [0, 1]
     for which in ("body", nn.Linear, both.body):
-        with pytest.raises(ValueError, match=r"edit 'parallel\.module' itself"):
+        with pytest.raises(ValueError, match=r"Edit 'parallel\.module' itself"):
             edit(both).set(which, 5.0)
 
 
@@ -59,7 +59,7 @@ def test_a_layer_in_a_sharded_part_is_refused_and_others_are_edited() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         fully_shard(net[0], mesh=init_device_mesh("cpu", (1,)))
-        said = r"sharded \(FSDP\).*edit the model before it is sharded"
+        said = r"sharded \(FSDP\).*Edit the model before you shard it"
         for layer in ("0", "0.1", nn.ReLU):
             with pytest.raises(ValueError, match=f"^'0' is {said}"):
                 edit(net).set(layer, 0)
@@ -159,11 +159,11 @@ def test_a_pass_through_code_from_before_the_block_is_an_error_with_the_way_out(
 
     with torch.no_grad():
         compiled(x)
-        with pytest.raises(NotEditedError, match=r"was not called.* compiled code does not notice new hooks.*eager"):
+        with pytest.raises(NotEditedError, match=r"was not called.* Compiled code ignores new hooks.*eager"):
             run()
         torch._dynamo.reset()  # forgets that anything was compiled
         compiled(x)
-        with pytest.raises(NotEditedError, match=r"was not called.* compiled code does not notice new hooks.*eager"):
+        with pytest.raises(NotEditedError, match=r"was not called.* Compiled code ignores new hooks.*eager"):
             run()
         with edit(net) as e:
             e.scale(layer, 2.0)

@@ -21,13 +21,13 @@ X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.parametrize("layer", ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"])
 def test_heads_of_what_makes_queries_keys_and_values_are_refused(layer: str) -> None:
-    with pytest.raises(ValueError, match=f"'model.layers.0.{layer}' is not where the heads of"):
+    with pytest.raises(ValueError, match=f"'model.layers.0.{layer}' does not get the heads of"):
         edit(llama()).set(f"model.layers.0.{layer}", 0, heads=1)
 
 
 @pytest.mark.parametrize("layer", ["lm_head", "model.layers.0.mlp.down_proj", "model.layers.0.mlp"])
 def test_what_has_a_config_but_no_heads_is_refused(layer: str) -> None:
-    with pytest.raises(ValueError, match="does not say how many heads it has"):
+    with pytest.raises(ValueError, match="has no attribute with its number of heads"):
         edit(llama()).set(layer, 0, heads=1)
 
 
@@ -94,7 +94,7 @@ def test_heads_of_differential_attention_are_refused() -> None:
     # Head 0 takes part in what stands where heads 0 and 1 would, and so does head 2.
     net = of_transformers("DiffLlama", num_key_value_heads=2, **WIDE)
     for name in ("layers.0.self_attn", "layers.0.self_attn.o_proj"):
-        with pytest.raises(ValueError, match=f"layer '{name}': .* is differential attention.*; write an index"):
+        with pytest.raises(ValueError, match=f"layer '{name}': .* is differential attention.*Use an index"):
             edit(net).set(name, 0.0, heads=1)
 
 
@@ -139,7 +139,7 @@ def test_heads_without_a_projection_that_is_known_say_what_is_missing() -> None:
             super().__init__()
             self.num_heads, self.mixing = 2, nn.Linear(6, 6)
 
-    with pytest.raises(ValueError, match=r"has 2 heads, and nothing in it has a name by which .* projection is known"):
+    with pytest.raises(ValueError, match=r"has 2 heads, but no submodule with the name of an output projection"):
         edit(Odd()).set("", 0.0, heads=1)
 
 
@@ -159,7 +159,7 @@ def test_an_axis_that_is_not_that_of_heads_is_refused() -> None:
     del net.out_proj
     e = edit(net)
     e.set("", 0, heads=1)
-    with pytest.raises(IndexError, match="all heads have 6 values together"), e:
+    with pytest.raises(IndexError, match="the last axis must hold the 6 values of all heads"), e:
         net(torch.ones(2, 5, 6))
 
 

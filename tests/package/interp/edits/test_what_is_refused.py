@@ -23,33 +23,37 @@ def test_a_capture_that_lacks_what_is_to_be_swapped_is_refused_at_once() -> None
         model(X)
     with pytest.raises(LookupError, match="no layer 'body'"):
         edit(model).swap("body", seen)
-    with pytest.raises(NotCapturedError, match="inputs were not kept"):
+    with pytest.raises(NotCapturedError, match="did not keep inputs"):
         edit(model).swap("head", seen, to="input")
-    with pytest.raises(NotCapturedError, match="gradients were not kept"):
+    with pytest.raises(NotCapturedError, match="did not keep gradients"):
         edit(model).swap("head", seen, to="grad")
 
 
 UNFIT = {
     "None": (lambda e: e.map("body", lambda t: None), TypeError, "the function returned None"),
     "no tensor": (lambda e: e.map("body", lambda t: 3), TypeError, "the function returned int, not a tensor"),
-    "another shape": (lambda e: e.map("body", lambda t: t[:1]), ValueError, r"shape \(2, 4\) would become \(1, 4\)"),
+    "another shape": (lambda e: e.map("body", lambda t: t[:1]), ValueError, r"changed the shape \(2, 4\) to \(1, 4\)"),
     "a batch that grows": (lambda e: e.map("body", lambda t: t + torch.ones(3, 1, 1)), ValueError, r"\(3, 2, 4\)"),
     "a value that grows it": (lambda e: e.add("body", torch.ones(3, 2, 4)), ValueError, r"shape \(3, 2, 4\).*\(2, 4\)"),
     "a value of another length": (lambda e: e.set("body", torch.ones(3), at[0]), ValueError, r"\(3,\).*\(4,\)"),
-    "another dtype": (lambda e: e.map("body", torch.Tensor.double), TypeError, "float32 would become torch.float64"),
+    "another dtype": (lambda e: e.map("body", torch.Tensor.double), TypeError, "float32 to torch.float64"),
     "a complex value": (lambda e: e.add("body", 1j), TypeError, "1j does not fit the dtype torch.float32"),
-    "a complex tensor": (lambda e: e.set("body", torch.ones(4) * 1j), TypeError, "complex64, the tensor torch.float32"),
-    "another device": (lambda e: e.map("body", lambda t: t.to("meta")), ValueError, "device cpu would become meta"),
+    "a complex tensor": (
+        lambda e: e.set("body", torch.ones(4) * 1j),
+        TypeError,
+        "complex64, but the tensor has torch.float32",
+    ),
+    "another device": (lambda e: e.map("body", lambda t: t.to("meta")), ValueError, "from cpu to meta"),
     "a value elsewhere": (lambda e: e.add("body", torch.ones(4, device="meta")), ValueError, "on meta.*on cpu"),
     "an index out of range": (
         lambda e: e.set("body", 0, at[:, 4]),
         IndexError,
         r"at\[:, 4\] does not fit shape \(2, 4\)",
     ),
-    "an index that picks nothing": (lambda e: e.set("body", 0, at[:, 9:]), IndexError, "picks nothing of shape"),
+    "an index that picks nothing": (lambda e: e.set("body", 0, at[:, 9:]), IndexError, "selects nothing from shape"),
     "samples out of range": (lambda e: e.set("body", 0, samples=[2]), IndexError, r"samples=\[2\] does not fit shape"),
-    "a direction of another length": (lambda e: e.project_out("body", torch.ones(3)), ValueError, "has 3 numbers"),
-    "a tensor of another run": (lambda e: e.swap("body", torch.ones(1, 4)), ValueError, r"\(1, 4\) there, this one"),
+    "a direction of another length": (lambda e: e.project_out("body", torch.ones(3)), ValueError, "has 3 values"),
+    "a tensor of another run": (lambda e: e.swap("body", torch.ones(1, 4)), ValueError, r"\(1, 4\) in the other run"),
 }
 
 
@@ -106,7 +110,7 @@ def test_a_capture_with_fewer_calls() -> None:
         model(X)
     e = edit(model)
     e.swap("head", seen)
-    with pytest.raises(LookupError, match="has 1 calls of this layer, and no call 2"), e:
+    with pytest.raises(LookupError, match="has 1 calls of this layer, so it has no call 2"), e:
         [model(X) for _ in range(2)]
 
 

@@ -60,13 +60,13 @@ def test_each_way_to_give_inputs_is_that_of_plain_hooks(args: Any, kwargs: Any, 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "an argument of the model": (
         {"mask": X}, TypeError,
-        r"sweep has no option 'mask'; there are layers,.* channels\. If 'mask' is an argument of the model, write "
-        r"kwargs=\{'mask': \.\.\.\}",
+        r"sweep has no option 'mask'\. Its options are layers,.* channels\. If 'mask' is an argument of the model, "
+        r"pass kwargs=\{'mask': \.\.\.\}",
     ),
     "one of the options": ({"progress": False}, TypeError, r"Pass options=SweepOptions\(progress=\.\.\.\)"),
     "options in a dict": ({"options": {"part": 0}}, TypeError, "options is of type dict. Pass a SweepOptions"),
-    "no mapping": ({"kwargs": X}, TypeError, "kwargs is of type Tensor: give a mapping"),
-    "numbers for names": ({"kwargs": {0: X}}, TypeError, "kwargs has the key 0: give names"),
+    "no mapping": ({"kwargs": X}, TypeError, r"kwargs is of type Tensor\. Pass a dict"),
+    "numbers for names": ({"kwargs": {0: X}}, TypeError, "kwargs has the key 0"),
     "two axes": ({"positions": [0], "heads": [0]}, ValueError, "takes one of positions=, heads= and channels="),
     "a source in a list": ({"source": [Y]}, TypeError, "of type list. Pass .* a tuple of positional.* or a dict"),
 }  # fmt: skip

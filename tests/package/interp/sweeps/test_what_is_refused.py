@@ -44,7 +44,7 @@ BEFORE = {
     "an axis for nothing": ({"axis": 1, "positions": None}, ValueError, "axis= says where"),
     "nothing to compare": ({"check": 0}, ValueError, "check=0"),
     "no memory": ({"max_bytes": 0}, ValueError, "max_bytes=0"),
-    "heads that are none": ({"positions": None, "heads": [0]}, ValueError, "does not say how many heads"),
+    "heads that are none": ({"positions": None, "heads": [0]}, ValueError, "no attribute with its number of heads"),
     "only a list of modules": ({"layers": nn.ModuleList}, LayerNotFoundError, "never called"),
 }
 
@@ -166,9 +166,12 @@ def test_several_tensors_are_to_be_told_apart() -> None:
     [
         (
             "attention",
-            "not say how many heads it has; a sweep takes no index .* such as '.*attention.self', or use edit$",
+            r"its number of heads\. A sweep cannot use an index .* such as '.*attention.self', or use edit$",
         ),
-        ("attention.self.query", "give heads= with '.*attention.self'; a sweep takes no index instead of heads=. Name"),
+        (
+            "attention.self.query",
+            r"get the heads of '.*attention.self'.*\. A sweep cannot use an index instead of heads=. Name",
+        ),
     ],
 )
 def test_heads_that_cannot_be_found_are_told_as_a_sweep_can_have_them(layer: str, match: str) -> None:
