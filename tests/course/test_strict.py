@@ -164,7 +164,7 @@ def test_a_foreign_kernel_or_an_invalid_notebook_is_one_line_and_the_next_one_ru
     assert "code cell 1, '# say it', wrote to stderr" in said["warns.ipynb"]
     assert "Traceback" not in done.stderr
     done = run("hookscope_course.strict", "--timeout", "1", "hangs.ipynb", folder=tmp_path)
-    assert "longer than 1 seconds: give more, as in --timeout 10" in done.stderr
+    assert "longer than 1 seconds. Allow more time, as in --timeout 10" in done.stderr
     for path in ("old", "hangs", "warns", "invalid"):
         (tmp_path / f"{path}.ipynb").unlink()
     said = verdicts(tmp_path)[""][0]
