@@ -1,17 +1,23 @@
-"""End a chapter: no hook is left, and how the guesses and exercises went."""
+"""End a chapter, and the course: no hook is left, and how the guesses and exercises went."""
 
 from __future__ import annotations
 
-from typing import Any
+import tomllib
+from typing import TYPE_CHECKING, Any
 
 import hookscope
+from hookscope.pictures import Picture
 from hookscope_course.lessons import folder_of
+from hookscope_course.places import LESSONS
 from hookscope_course.practice import score
 from hookscope_course.practice.card import Card
 from hookscope_course.practice.question import questions_of
 from hookscope_course.practice.text import read_exercises
 
-__all__ = ["chapter_end"]
+if TYPE_CHECKING:
+    from hookscope.widgets.base import HookWidget
+
+__all__ = ["certificate", "chapter_end"]
 
 
 def chapter_end(chapter: int, *models: Any) -> Card:
@@ -49,3 +55,27 @@ def chapter_end(chapter: int, *models: Any) -> Card:
         said.append(f"{len(done)} of {len(read_exercises(folder / 'exercises.md'))} exercises done.")
     heading = f"{left} hook{' is' if left == 1 else 's are'} left"
     return Card(heading, " ".join(said), "wrong" if left else "right")
+
+
+def certificate(figure: HookWidget) -> Picture:
+    """Sum up the guesses and exercises of each part of the course, with a figure of the learner's own.
+
+    Args:
+        figure: the figure; its picture is shown as it is now.
+
+    """
+    from hookscope_course.learner.progress import HERE, read
+
+    guesses, done, rows = score.read(), read(HERE), list[dict[str, object]]()
+    for part in tomllib.loads((LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"]:
+        asked = [about for chapter in part["chapters"] for about in questions_of(chapter)]
+        files = [folder_of(chapter) / "exercises.md" for chapter in part["chapters"]]
+        names = [exercise.number for file in files for exercise in read_exercises(file)]
+        rows.append(
+            {
+                "part": part["name"],
+                "guesses right at once": f"{sum(guesses.get(about) == 'first' for about in asked)} of {len(asked)}",
+                "exercises done": f"{sum(name in done for name in names)} of {len(names)}",
+            }
+        )
+    return Picture(figure.png, figure.alt, "Your journey through hookscope", rows, "What you have done")
