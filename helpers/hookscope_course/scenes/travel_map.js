@@ -4,7 +4,7 @@ const NARROW = 600; // pixels; a narrower page gets one card below the other
 const FLIGHT = 800; // milliseconds
 
 function draw(model, el) {
-  const { stations, fates, hooked, plain, wide, narrow } = model.get("_data");
+  const { stations, fates, hooked, plain, legend: lines, wide, narrow } = model.get("_data");
   const byName = Object.fromEntries(stations.map((station) => [station.name, station]));
   const short = Object.fromEntries(fates.map(({ name, short: words_ }) => [name, words_]));
   const guessOf = (name) => model.get("guesses")[name];
@@ -96,8 +96,7 @@ function draw(model, el) {
     dot = token(font);
     svg.append(...stations.map(({ name }) => cards[name].element), dot.element);
     if (legend) {
-      const keys_ = [["same module object", true], ["a new object", false]];
-      keys_.forEach(([text, same], at) => {
+      lines.forEach(([text, same], at) => {
         const [lx, ly] = legend[at];
         svg.append(way([[lx, ly], [lx + 40, ly]], same), line(text, [lx + 52, ly + 5], font, "sc-soft"));
       });

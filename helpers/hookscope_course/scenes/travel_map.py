@@ -17,6 +17,7 @@ __all__ = ["TravelMap"]
 _HERE = Path(__file__).parent
 # In the wide map, the column of each station in its row; the gaps between columns are where lines branch off.
 _ROWS = {"deepcopy": (0, 0), "state_dict": (2, 0), "prune": (1, 0), "compile": (1, 1), "compile first": (1, 2)}
+_LEGEND = {"same module object": True, "a new object": False}
 _ROWS |= {"export": (0, 2), "quantize": (2, 2)}
 
 
@@ -65,6 +66,7 @@ class TravelMap(HookWidget):
                 "fates": fates,
                 "hooked": HOOKED,
                 "plain": PLAIN,
+                "legend": [*_LEGEND.items()],
                 "wide": place_stations(),
                 "narrow": place_stations(narrow=True),
             }
@@ -100,7 +102,7 @@ class TravelMap(HookWidget):
 
     @traitlets.validate("at")
     def _check_at(self, proposal: Mapping[str, Any]) -> str:
-        return _check(proposal["value"], STATIONS, "station")
+        return str(_check(proposal["value"], STATIONS, "station"))
 
     @traitlets.observe("guesses", "visited")
     def _tell(self, change: object = None) -> None:
@@ -168,7 +170,7 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
     if narrow:
         wide, high, gap = 320, 80, 10
         home = [28, 4, wide, high]
-        cards = {
+        places = {
             name: [
                 28 if station.is_same else 44,
                 4 + (at + 1) * (high + gap),
@@ -177,13 +179,14 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
             ]
             for at, (name, station) in enumerate(STATIONS.items())
         }
-        ways = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in cards.items()}
-        size = [352, 8 + (len(cards) + 1) * (high + gap)]
-        return {"size": size, "font": 13, "home": home, "cards": cards, "ways": ways, "legend": None}
+        paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
+        size = [352, 8 + (len(places) + 1) * (high + gap)]
+        return {"size": size, "font": 13, "home": home, "cards": places, "ways": paths, "legend": None}
     wide, high, left, pitch = 214, 92, 132, 246
     tops = (6, 138, 270)
     home = [4, tops[1], 104, high]
-    cards, ways = {}, {}
+    cards: dict[str, list[float]] = {}
+    ways: dict[str, list[list[float]]] = {}
     middle = tops[1] + high / 2
     for name, (row, column) in _ROWS.items():
         at = left + pitch * column
@@ -226,6 +229,10 @@ def _draw(journey: TravelMap) -> bytes:
             if STATIONS[name].is_same is same:
                 part = way if same else way[1:]
                 axes.plot(*zip(*part, strict=True), color=blue if same else gray, linewidth=4, zorder=1)
+
+    for (x, y), (text, same) in zip(layout["legend"], _LEGEND.items(), strict=True):
+        axes.plot([x, x + 40], [y, y], color=blue if same else gray, linewidth=4)
+        axes.text(x + 52, y, text, va="center", fontsize=points, color=soft)
 
     def card(box: Sequence[float], lines: Sequence[tuple[str, dict[str, Any]]], fate: str | None, edge: str) -> None:
         x, y, w, h = box
