@@ -182,8 +182,8 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
         paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
         size = [352, 8 + (len(places) + 1) * (high + gap)]
         return {"size": size, "font": 13, "home": home, "cards": places, "ways": paths, "legend": None}
-    wide, high, left, pitch = 214, 92, 132, 246
-    tops = (6, 138, 270)
+    wide, high, left, pitch = 214, 88, 132, 246
+    tops = (6, 126, 246)
     home = [4, tops[1], 104, high]
     cards: dict[str, list[float]] = {}
     ways: dict[str, list[list[float]]] = {}
@@ -202,12 +202,12 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
                 [branch, tops[0] + high if row == 0 else tops[2]],
             ]
     return {
-        "size": [844, 368],
+        "size": [844, 340],
         "font": 13,
         "home": home,
         "cards": cards,
         "ways": ways,
-        "legend": [[243, 34], [243, 312]],
+        "legend": [[274, 280], [274, 304]],
     }
 
 
