@@ -170,6 +170,7 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
     if narrow:
         wide, high, gap = 320, 80, 10
         home = [28, 4, wide, high]
+        in_order = sorted(STATIONS.items(), key=lambda each: each[1].is_same)  # the blue line passes all others
         places = {
             name: [
                 28 if station.is_same else 44,
@@ -177,7 +178,7 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
                 wide if station.is_same else wide - 16,
                 high,
             ]
-            for at, (name, station) in enumerate(STATIONS.items())
+            for at, (name, station) in enumerate(in_order)
         }
         paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
         size = [352, 8 + (len(places) + 1) * (high + gap)]

@@ -37,7 +37,6 @@ NOT_GIVEN_AWAY = {
     "14": {"[CLS]": "one of the tokens to choose from; the text above says what they are"},
     "15": {"1": "the number of a block", "bank": "one of the words of the sentence to choose from"},
     "16": {"1.0": "an index", "output[:, -1]": "one of the five hooks to choose from; the text above names them all"},
-    "18": {"60": "what the model returns with the hook on; the question is whether it is on"},
     "19": {"0": "the gray of a cover, and what a channel is set to"},
 }
 
