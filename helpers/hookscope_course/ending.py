@@ -67,15 +67,16 @@ def certificate(figure: HookWidget) -> Picture:
     from hookscope_course.learner.progress import HERE, read
 
     guesses, done, rows = score.read(), read(HERE), list[dict[str, object]]()
+    totals = [0, 0, 0, 0]
     for part in tomllib.loads((LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"]:
         asked = [about for chapter in part["chapters"] for about in questions_of(chapter)]
         files = [folder_of(chapter) / "exercises.md" for chapter in part["chapters"]]
         names = [exercise.number for file in files for exercise in read_exercises(file)]
-        rows.append(
-            {
-                "part": part["name"],
-                "guesses right at once": f"{sum(guesses.get(about) == 'first' for about in asked)} of {len(asked)}",
-                "exercises done": f"{sum(name in done for name in names)} of {len(names)}",
-            }
-        )
-    return Picture(figure.png, figure.alt, "Your journey through hookscope", rows, "What you have done")
+        right = sum(guesses.get(about) == "first" for about in asked)
+        solved = sum(name in done for name in names)
+        counts = (right, len(asked), solved, len(names))
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+        guessed, exercised = (f"{some} of {all_}" for some, all_ in (counts[:2], counts[2:]))
+        rows.append({"part": part["name"], "guesses right at once": guessed, "exercises done": exercised})
+    said = "Your journey through hookscope: {} of {} guesses right at once, {} of {} exercises done.".format(*totals)
+    return Picture(figure.png, figure.alt, said, rows, "Part by part")

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hookscope import census
+from hookscope_course import certificate
 from hookscope_course.scenes import TravelMap
 from hookscope_course.scenes.stations import FATES, HOOKED, PLAIN, STATIONS, Outcome, make_net, outcome_of
 from hookscope_course.scenes.travel_map import place_stations
@@ -96,3 +97,14 @@ def test_cards_are_on_the_map_and_do_not_overlap(narrow: bool) -> None:
         assert 0 <= y < y + h <= height
         for left, top, wide, high in cards[:at]:
             assert x >= left + wide or left >= x + w or y >= top + high or top >= y + h
+
+
+def test_the_certificate_counts_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookscope_course.practice.score.read", lambda: {"18.1": "first", "18.2": "second"})
+    monkeypatch.setattr("hookscope_course.learner.progress.read", lambda copy: {"11.1": "today", "18.2": "today"})
+    found = certificate(TravelMap().visit("prune"))
+    rows = {row["part"]: row for row in found.rows}
+    assert str(rows["Debug and build"]["guesses right at once"]).startswith("1 of ")
+    assert str(rows["Debug and build"]["exercises done"]).startswith("2 of ")
+    assert found.caption.startswith("Your journey through hookscope: 1 of ")
+    assert "prune: fires, handle works" in found.alt
