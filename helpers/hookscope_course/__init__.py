@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookscope_course.ending import chapter_end
+    from hookscope_course.ending import certificate, chapter_end
     from hookscope_course.learner.progress import progress
     from hookscope_course.maps import hook_map
     from hookscope_course.practice import Exercise, Feedback, Guess, Wrong, ____, exercises
@@ -25,13 +25,15 @@ __all__ = [
     "Guess",
     "Wrong",
     "____",
+    "certificate",
     "chapter_end",
     "exercises",
     "hook_map",
     "progress",
     "setup",
 ]
-_ROOMS = {"chapter_end": "ending", "hook_map": "maps", "progress": "learner.progress", "setup": "ready"}
+_ROOMS = {"certificate": "ending", "chapter_end": "ending", "hook_map": "maps"}
+_ROOMS |= {"progress": "learner.progress", "setup": "ready"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Exercises of chapter 18: features of many batches, a copy without hooks, FLOPs of Linears call by call."""
+"""Exercises of chapter 18: features of many batches, a copy without hooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
@@ -237,94 +236,3 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     if _hooks_on(model) != before - len(handles):
         return Wrong("the handles of the original no longer take its hooks off: leave its dictionaries where they are")
     return None
-
-
-# -- FLOPs of Linears, call by call -----------------------------------------------------------------------------------
-
-
-class _Own(nn.Linear):
-    """A class of somebody's own, and a Linear all the same."""
-
-
-class _Shares(nn.Module):
-    """A Linear with two names, called twice, one that is not called, one in a block, and a convolution."""
-
-    def __init__(self, width: int, calls: int) -> None:
-        super().__init__()
-        self.conv: nn.Module = nn.Conv1d(1, 1, 3, padding=1)
-        self.shared = nn.Linear(width, width)
-        self.again = self.shared
-        self.idle = nn.Linear(width, 7)
-        self.head = nn.Sequential(_Own(width, 5))
-        self.last: nn.Module = nn.Identity()
-        self.times, self.seen = calls, list[Tensor]()
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.conv(x.flatten(0, -2)[:, None])[:, 0].reshape(x.shape)
-        for time in range(self.times):
-            x = (self.shared if time % 2 else self.again)(x[: len(x) - time]).tanh()
-        y: Tensor = self.last(self.head(x))
-        self.seen.append(y.detach())
-        return y
-
-
-def check_q3(linear_flops: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
-    for least, calls, between, dtype in (
-        (3, 2, (), torch.float32),
-        (6, 3, (), torch.float64),
-        (3, 3, (4,), torch.float64),
-    ):
-        width = least + int(torch.randint(3, ()))
-        model, x = _Shares(width, calls).to(dtype), torch.randn(6, *between, width, dtype=dtype)
-        if wrong := _wrong_flops(linear_flops, model, x):
-            return wrong
-    alone, x = nn.Linear(3, 4), torch.randn(2, 3)
-    if (found := linear_flops(alone, x)) != 2 * 2 * 4 * 3:
-        return Wrong(
-            f"a model may itself be a Linear: this one makes 48 FLOPs with a batch of 2, and you count {found}"
-        )
-    broken = _Shares(3, 2)
-    broken.last = Breaks()
-    return _left_after_error(broken, lambda: linear_flops(broken, torch.randn(5, 3)))
-
-
-def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Shares, x: Tensor) -> Wrong | None:
-    model.shared.register_forward_hook(_somebody_elses)
-    with registrations() as registered:
-        result: Any = linear_flops(model, x)
-    if (left := _hooks_on(model)) != 1:
-        return Wrong(f"{hooks_are(left - 1)} still on the model; remove every handle" if left else _GONE)
-    if len(model.seen) != 1:
-        return Wrong(f"the model was called {len(model.seen)} times; one pass is enough")
-    mine = model.seen.pop()
-    with torch.no_grad():
-        if not torch.equal(mine, model(x)):
-            return Wrong("with your hooks, the model returns something else; a hook that counts returns None")
-    rows, each = [len(x)], x[0].numel() // x.shape[-1]
-    for time in range(model.times):
-        rows.append(rows[-1] - time)
-    rows = [each * n for n in rows]
-    width = x.shape[-1]
-    shared = [2 * n * width**2 for n in rows[1:]]
-    head = 2 * rows[-1] * width * 5
-    right = sum(shared) + head
-    if isinstance(result, Tensor) and result.ndim == 0:
-        result = result.item()
-    if isinstance(result, bool) or not isinstance(result, int | float):
-        return Wrong(f"your function returned {result!r}; return a number")
-    if result == right:
-        return None if "forward" in registered else Wrong(_NO_HOOK)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(x)
-    own: Any = model.head[0]
-    by_weight = 2 * rows[0] * sum(int(m.weight.numel()) for m in (model.shared, model.idle, own))
-    reasons = {
-        2 * sum(shared) + head: "a layer has two names, and you count it twice at each call",
-        shared[-1] + head: f"a layer was called {model.times} times, and you count its last call only",
-        shared[0] + head: f"a layer was called {model.times} times, and you count its first call only",
-        by_weight: "that counts layers, not calls: one layer is not called, another more than once",
-        sum(shared): "one Linear is inside a block, or of a class made from it; look at all modules, by `isinstance`",
-        counter.get_total_flops(): "that counts also what is no Linear: there is a convolution in the model",
-        right // 2: "count an addition and a multiplication for each product: twice as many",
-    }
-    return Wrong(f"you counted {result}, and it is {right}; {reasons.get(result, 'look at each call of each Linear')}")

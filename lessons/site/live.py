@@ -37,6 +37,7 @@ from hookscope_course.scenes import (
     SteeringSlider,
     SymptomTree,
     TenTimesGame,
+    TravelMap,
     TwoRuns,
 )
 from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer
@@ -202,6 +203,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         ("strength", "place", "explored"), {_ALL: lambda slider: iter(())}, unseen=("png",), free=True
     ),
     CacheGrid: Recipe(("change", "marks", "ran"), {_ALL: lambda grid: iter(())}, unseen=("png",), free=True),
+    TravelMap: Recipe(("guesses", "visited", "at"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
     TwoRuns: Recipe(("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),

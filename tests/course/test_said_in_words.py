@@ -304,17 +304,6 @@ def test_what_chapter_18_says_of_hooks_on_a_quantized_model() -> None:
         made(torch.ones(1, 2))
 
 
-def test_what_chapter_18_says_of_scripted_backward_hooks() -> None:
-    relu, fired = nn.ReLU(), list[str]()
-    relu.register_full_backward_hook(lambda *_: fired.append("backward"))
-    with catch_warnings(record=True) as said:
-        simplefilter("always")
-        scripted = torch.jit.script(relu)
-    assert {each.category for each in said} <= {DeprecationWarning, FutureWarning}, "not a word about the hook"
-    scripted(torch.ones(1, requires_grad=True)).sum().backward()
-    assert fired == []
-
-
 def test_what_chapter_00_says_of_dead_channels() -> None:
     net = samples.digit_cnn()
     kept = list[torch.Tensor]()

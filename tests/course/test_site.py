@@ -28,6 +28,7 @@ from hookscope_course.scenes import (
     SteeringSlider,
     SymptomTree,
     TenTimesGame,
+    TravelMap,
     TwoRuns,
 )
 from hookscope_course.widgets import GradientPlayground
@@ -213,6 +214,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
         ),
         (GradientParts, {"place": "w", "effect": "double", "guesses": {"got": "18"}, "ran": True}),
         (TwoRuns, {"tried": [[0, 10]], "at": [0, 10], "shown": True, "measure": "logits"}),
+        (TravelMap, {"guesses": {"prune": "left"}, "visited": ["prune"], "at": "export"}),
         (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
         (
             lambda: SteeringSlider(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.steering import SteeringSlider
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
+    from hookscope_course.scenes.travel_map import TravelMap
     from hookscope_course.scenes.two_runs import TwoRuns
 
 _FILES = {
@@ -29,6 +30,7 @@ _FILES = {
     "SteeringSlider": "steering",
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
+    "TravelMap": "travel_map",
     "TwoRuns": "two_runs",
     "find_layer": "sealed",
     "hook_pass": "playing_map",
@@ -43,6 +45,7 @@ __all__ = [
     "SteeringSlider",
     "SymptomTree",
     "TenTimesGame",
+    "TravelMap",
     "TwoRuns",
     "find_layer",
     "hook_pass",

@@ -388,6 +388,7 @@ def test_names_are_imported_when_they_are_asked_for():
         "SteeringSlider",
         "SymptomTree",
         "TenTimesGame",
+        "TravelMap",
         "TwoRuns",
     ]
     assert scenes.__all__ == [*figures, "find_layer", "hook_pass"]

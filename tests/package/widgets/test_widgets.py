@@ -63,6 +63,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
         samples.story_lm(), "blocks.0", torch.linspace(-0.01, 0.01, 64), "the baker near the cat", VERBS
     ),
     "CacheGrid": lambda: scenes.CacheGrid(gpt2(), "transformer.h.0"),
+    "TravelMap": lambda: scenes.TravelMap(),
     "TwoRuns": lambda: scenes.TwoRuns(),
     "GradientParts": lambda: scenes.GradientParts(),
     "GradientParts twice": lambda: scenes.GradientParts("twice"),

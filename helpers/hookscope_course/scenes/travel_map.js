@@ -1,0 +1,181 @@
+// The travel map: choose what becomes of the hook at each station, then travel there. torch ran all stations in Python.
+
+const NARROW = 600; // pixels; a narrower page gets one card below the other
+const FLIGHT = 800; // milliseconds
+
+function draw(model, el) {
+  const { stations, fates, hooked, plain, legend: lines, wide, narrow } = model.get("_data");
+  const byName = Object.fromEntries(stations.map((station) => [station.name, station]));
+  const short = Object.fromEntries(fates.map(({ name, short: words_ }) => [name, words_]));
+  const guessOf = (name) => model.get("guesses")[name];
+  const isVisited = (name) => model.get("visited").includes(name);
+  const calls = (count) => `called ${count}×`;
+
+  const say = h("p", { class: "sc-say", role: "status" });
+  const holder = h("div");
+  const ask = h("p", { class: "sc-ask" });
+  const why = h("p", { class: "tm-why", role: "status" });
+  const score = h("span", { class: "tm-score" });
+  let layout;
+  let cards = {};
+  let dot;
+  let flying = "";
+
+  /** What became of a hook, as a sign: a peg with its handle, a peg whose handle is lost, an empty place, a ×10. */
+  const icon = (fate, [x, y]) => {
+    const on = fate === "follows" || fate === "stays";
+    const sign = s("text", { x, y: y + 4, class: on ? "tm-on" : "" }, "×10");
+    const group = s("g", { class: "tm-icon", "aria-hidden": "true" });
+    if (fate === "left") group.append(s("circle", { class: "tm-empty", cx: x, cy: y, r: 12 }));
+    else if (fate === "baked") group.append(s("rect", { class: "tm-baked", x: x - 15, y: y - 10, width: 30, height: 20, rx: 3 }), sign);
+    else group.append(s("path", { d: `M${x - 26} ${y}H${x - 12}`, "stroke-dasharray": fate === "follows" ? null : "2 3" }),
+      s("circle", { class: fate === "follows" ? "tm-peg" : "tm-lost", cx: x - 31, cy: y, r: 5 }), s("circle", { class: "tm-peg", cx: x, cy: y, r: 13 }), sign);
+    return group;
+  };
+
+  const buttons = fates.map(({ name, long }) => {
+    const element = h("button", { type: "button", onclick: () => choose(name) },
+      s("svg", { viewBox: "-38 -15 54 30", "aria-hidden": "true" }, icon(name, [0, 0])), h("span", {}, long));
+    return { name, element };
+  });
+  const run = h("button", { type: "button", onclick: () => travel() }, "Travel there");
+  const over = h("button", { type: "button", onclick: () => { halt(); put(model, { visited: [], guesses: {}, at: stations[0].name }); show(); } }, "Start over");
+
+  const choose = (fate) => {
+    const name = model.get("at");
+    if (isVisited(name) || flying) return;
+    const guesses = { ...model.get("guesses"), [name]: fate };
+    const at = stations.findIndex((station) => station.name === name);
+    const next = [...stations.slice(at + 1), ...stations.slice(0, at)].find((station) => !(station.name in guesses) && !isVisited(station.name));
+    put(model, { guesses, at: next ? next.name : name });
+    show();
+  };
+  const pick = (name) => { halt(); put(model, { at: name }); show(); };
+  const travel = () => {
+    const name = model.get("at");
+    if (isVisited(name) || flying) return;
+    flying = name;
+    show();
+    dot.fly(layout.ways[name], FLIGHT, { value: "×10", way: "forward" }, () => {
+      halt();
+      put(model, { visited: [...model.get("visited"), name] });
+      show();
+    });
+  };
+  const halt = () => {
+    flying = "";
+    if (!dot) return;
+    dot.stop();
+    dot.stand([0, 0], { value: "", way: "forward", hidden: true });
+  };
+
+  const build = () => {
+    halt();
+    const { font, home, legend } = layout;
+    const svg = scene(layout.size, "The journey of a hook");
+    const way = (points, same) => s("path", { class: `tm-way${same ? " tm-same" : ""}`, d: `M${points.map((point) => point.join(" ")).join("L")}`, "aria-hidden": "true" });
+    const sorted = [...stations].sort((a, b) => a.same - b.same); // the blue line is on top
+    svg.append(...sorted.map(({ name, same }) => way(same ? layout.ways[name] : layout.ways[name].slice(-2), same)));
+    const base = ([x, y, width, height]) => [
+      s("rect", { class: "tm-halo", x: x - 4, y: y - 4, width: width + 8, height: height + 8, rx: 13 }),
+      s("rect", { class: "tm-frame", x, y, width, height, rx: 10 })];
+    const line = (text, [x, y], size, kind) => words([text], [x, y], { size, anchor: "start", kind });
+    const [x, y] = home;
+    svg.append(s("g", { class: "tm-card tm-home tm-same", "aria-hidden": "true" }, ...base(home), line("notebook", [x + 10, y + 22], 1.1 * font, "tm-name"),
+      line("hook ×10", [x + 10, y + 42], font, ""), line(`returns ${hooked},`, [x + 10, y + 60], font, "sc-soft"),
+      line(`without it ${plain}`, layout === narrow ? [x + 110, y + 60] : [x + 10, y + 77], font, "sc-soft")));
+    cards = Object.fromEntries(stations.map(({ name, code, same }) => {
+      const [left, top, width, height] = layout.cards[name];
+      const fate = line("", [left + 10, top + 0.65 * height], font, "");
+      const numbers = line("", [left + 10, top + 0.87 * height], 0.92 * font, "sc-soft");
+      const sign = s("g");
+      const element = s("g", { class: `tm-card${same ? " tm-same" : ""}`, role: "button", tabindex: -1, "data-station": name, ...ownKeys, onclick: () => pick(name) },
+        ...base([left, top, width, height]), line(name, [left + 10, top + 22], 1.1 * font, "tm-name"), line(code, [left + 10, top + 0.43 * height], 0.88 * font, "tm-code"), fate, numbers, sign);
+      return [name, { element, fate: fate.firstChild, line: fate, numbers: numbers.firstChild, sign, at: [left + width / 2, top + height / 2], peg: [left + width - 22, top + 20] }];
+    }));
+    dot = token(font);
+    svg.append(...stations.map(({ name }) => cards[name].element), dot.element);
+    if (legend) {
+      lines.forEach(([text, same], at) => {
+        const [lx, ly] = legend[at];
+        svg.append(way([[lx, ly], [lx + 40, ly]], same), line(text, [lx + 52, ly + 5], font, "sc-soft"));
+      });
+    }
+    halt();
+    svg.addEventListener("keydown", keys);
+    holder.replaceChildren(svg);
+  };
+  const keys = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const name = event.target.closest?.(".tm-card")?.dataset.station;
+    if (!name) return;
+    const press = event.key === "Enter" || event.key === " ";
+    if (!press && !event.key.startsWith("Arrow")) return;
+    event.preventDefault();
+    event.stopPropagation(); // in a notebook, arrows go to another cell
+    if (press) { buttons[0].element.focus(); return; }
+    const next = toward(event.key, cards[name].at, Object.fromEntries(stations.map((each) => [each.name, cards[each.name].at])));
+    if (!next) return;
+    pick(next);
+    cards[next].element.focus({ preventScroll: true });
+  };
+
+  const show = () => {
+    const at = model.get("at");
+    const { does, fate, why: reason, returns, after, calls: count } = byName[at];
+    const known = isVisited(at);
+    for (const { name, fate: true_, returns: value, after: later, calls: number, does: words_ } of stations) {
+      const card = cards[name];
+      const guess = guessOf(name);
+      const shown = isVisited(name);
+      const good = guess === true_;
+      card.fate.textContent = shown ? short[true_] + (guess ? (good ? " ✓" : " ✗") : "") : guess ? `your guess: ${short[guess]}` : "?";
+      card.line.setAttribute("class", shown ? `tm-fate ${guess ? (good ? "tm-good" : "tm-bad") : ""}` : "sc-soft");
+      card.numbers.textContent = shown ? `${value} · ${calls(number)} · removed: ${later}` : "";
+      card.sign.replaceChildren(...(shown ? [icon(true_, card.peg)] : []));
+      mark(card.element, "tm-at", name === at);
+      card.element.setAttribute("tabindex", name === at ? "0" : "-1");
+      card.element.setAttribute("aria-pressed", String(name === at));
+      const said = shown ? `${short[true_]}: returns ${value}, ${calls(number)}, ${later} after handle.remove()` : "not visited yet";
+      card.element.setAttribute("aria-label", `${name}. ${words_} ${said}. ${guess ? `Your guess: ${short[guess]}.` : "No guess yet."}`);
+    }
+    for (const { name, element } of buttons) {
+      element.setAttribute("aria-pressed", String(guessOf(at) === name));
+      element.setAttribute("aria-disabled", String(known));
+      mark(element, "tm-true", known && name === fate);
+    }
+    ask.textContent = `${at}: ${does} What becomes of the hook?`;
+    why.textContent = known ? `It returns ${returns}, the hook is ${calls(count)}, and after handle.remove() it returns ${after}. ${reason}` : "";
+    run.setAttribute("aria-disabled", String(known || Boolean(flying)));
+    mark(run, "hs-lit", !known && Boolean(guessOf(at)));
+    const guessed = Object.keys(model.get("guesses")).length;
+    const visited = model.get("visited");
+    const told = visited.filter((name) => guessOf(name));
+    const right = told.filter((name) => guessOf(name) === byName[name].fate).length;
+    score.textContent = visited.length ? `${visited.length} of ${stations.length} visited${told.length ? `, ${right} of ${told.length} guesses right` : ""}` : `${guessed} of ${stations.length} guessed`;
+    say.textContent = visited.length === stations.length ? "The journey is complete." :
+      guessed < stations.length && !visited.length ? "Choose what becomes of the hook at each station, one click each." :
+        flying ? `The hook travels to ${flying} …` : "Travel to the stations, one after the other.";
+  };
+
+  const panel = h("div", { class: "tm-panel", role: "group", "aria-label": "The chosen station" }, ask,
+    h("div", { class: "tm-fates", role: "group", "aria-label": "What becomes of the hook" }, ...buttons.map(({ element }) => element)), why,
+    h("div", { class: "sc-player" }, run, over, score));
+  const figure = h("div", { class: "sc-figure tm-figure" }, say, holder, panel);
+  const root = stage(model, el, "The travel map", figure);
+  root.classList.add("hs-alone"); // all outcomes are on the page
+  const fit = (width) => {
+    const wanted = width && width < NARROW ? narrow : wide;
+    if (layout === wanted) return;
+    layout = wanted;
+    build();
+    show();
+  };
+  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
+  fit(figure.clientWidth);
+  sized.observe(figure);
+  cleanups.get(model)?.push(() => { sized.disconnect(); halt(); });
+  listen(model, root, "guesses visited at", () => { if (!flying) show(); });
+}
+
+export default widget(draw);

@@ -1,0 +1,294 @@
+"""The travel map: guess what becomes of a hook at each station of its model, and travel there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+from hookscope.pictures.picture import Rows, from_figure
+from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.scenes.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
+
+__all__ = ["TravelMap"]
+
+_HERE = Path(__file__).parent
+# In the wide map, the column of each station in its row; the gaps between columns are where lines branch off.
+_ROWS = {"deepcopy": (0, 0), "state_dict": (2, 0), "prune": (1, 0), "compile": (1, 1), "compile first": (1, 2)}
+_LEGEND = {"same module object": True, "a new object": False}
+_ROWS |= {"export": (0, 2), "quantize": (2, 2)}
+
+
+class TravelMap(HookWidget):
+    """Guess what becomes of a hook at each station that its model comes to, and visit the stations.
+
+    The hook multiplies by ten, and the model makes 6 without it and 60 with it. torch runs all stations when the map is
+    made. On the blue line the hooked module stays the same object; a gray line leads to an object that is new.
+
+    Attributes:
+        guesses: what you expect at each station: "follows", "stays", "left" or "baked".
+        visited: the stations whose outcome the map shows.
+        at: the station that is chosen.
+
+    Raises:
+        ValueError: there is no such station or fate; or the guess for a visited station would change.
+
+    Example:
+        >>> journey = TravelMap()
+        >>> journey.guesses = {"state_dict": "stays"}
+        >>> journey.visit("state_dict")
+        The travel map: 1 of 7 stations visited, 0 of 1 guesses right
+        state_dict: left behind (returns 6, 0 calls; 6 after handle.remove()); your guess: fires, handle fails
+
+    """
+
+    _esm, _css = assets(_HERE / "scene", _HERE / "travel_map")
+
+    guesses: Any = traitlets.Dict().tag(sync=True)
+    visited: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    at: Any = traitlets.Unicode(next(iter(STATIONS))).tag(sync=True)
+    _data: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(self) -> None:
+        self._outcomes = {name: outcome_of(name) for name in STATIONS}
+        stations = [
+            {"name": name, "code": station.code, "does": station.does, "why": station.why, "same": station.is_same}
+            | self._outcomes[name]._asdict()
+            | {"fate": self._outcomes[name].fate}
+            for name, station in STATIONS.items()
+        ]
+        fates = [{"name": name, "short": short, "long": long} for name, (short, long) in FATES.items()]
+        super().__init__(
+            _data={
+                "stations": stations,
+                "fates": fates,
+                "hooked": HOOKED,
+                "plain": PLAIN,
+                "legend": [*_LEGEND.items()],
+                "wide": place_stations(),
+                "narrow": place_stations(narrow=True),
+            }
+        )
+        self._tell()
+
+    def visit(self, *stations: str) -> TravelMap:
+        """Travel to stations, and return the map, which shows what became of the hook there."""
+        known = [_check(name, STATIONS, "station") for name in stations]
+        self.visited = [*self.visited, *(name for name in known if name not in self.visited)]
+        if known:
+            self.at = known[-1]
+        return self
+
+    @property
+    def right(self) -> list[str]:
+        """The visited stations that were guessed right."""
+        return [name for name in self.visited if self.guesses.get(name) == self._outcomes[name].fate]
+
+    @traitlets.validate("guesses")
+    def _check_guesses(self, proposal: Mapping[str, Any]) -> dict[str, Fate]:
+        guesses: dict[str, Fate] = {}
+        for name, fate in proposal["value"].items():
+            guesses[_check(name, STATIONS, "station")] = _check(fate, FATES, "fate")
+        for name in self.visited:
+            if guesses.get(name) != self.guesses.get(name):
+                raise ValueError(f"{name!r} was visited, so its guess stays; a new TravelMap() begins again")
+        return guesses
+
+    @traitlets.validate("visited")
+    def _check_visited(self, proposal: Mapping[str, Any]) -> list[str]:
+        return list(dict.fromkeys(_check(name, STATIONS, "station") for name in proposal["value"]))
+
+    @traitlets.validate("at")
+    def _check_at(self, proposal: Mapping[str, Any]) -> str:
+        return str(_check(proposal["value"], STATIONS, "station"))
+
+    @traitlets.observe("guesses", "visited")
+    def _tell(self, change: object = None) -> None:
+        if not self._data:
+            return
+        where = " ".join(f"{name}: {STATIONS[name].does}" for name in STATIONS)
+        told = [self._told(name) for name in self.visited]
+        self.alt = (
+            "A map of lines. From the notebook, where the hook is, the blue line goes to prune, compile and compile "
+            "first; gray lines branch off to deepcopy, state_dict, export and quantize. "
+            f"{where} " + (f"Visited: {'; '.join(told)}." if told else "No station is visited yet.")
+        )
+
+    def _told(self, name: str) -> str:
+        found, guess = self._outcomes[name], self.guesses.get(name)
+        calls = f"{found.calls} call{'' if found.calls == 1 else 's'}"
+        said = f"{name}: {FATES[found.fate][0]} (returns {found.returns}, {calls}; {found.after} after handle.remove())"
+        return f"{said}; your guess: {FATES[guess][0]}" if guess else said
+
+    def summary(self) -> str:
+        """Say how far the journey went, and what became of the hook at each visited station."""
+        guessed = sum(name in self.guesses for name in self.visited)
+        head = f"The travel map: {len(self.visited)} of {len(STATIONS)} stations visited"
+        head += f", {len(self.right)} of {guessed} guesses right" if guessed else ""
+        return "\n".join([head, *(self._told(name) for name in self.visited)])
+
+    def numbers(self) -> Rows:
+        """List what each visited station did to the hook; the others have question marks."""
+        rows: list[dict[str, object]] = []
+        for name in STATIONS:
+            found = self._outcomes[name] if name in self.visited else None
+            guess = self.guesses.get(name)
+            rows.append(
+                {
+                    "station": name,
+                    "your guess": FATES[guess][0] if guess else "",
+                    "the hook": FATES[found.fate][0] if found else "?",
+                    "returns": found.returns if found else "?",
+                    "calls": found.calls if found else "?",
+                    "after remove": found.after if found else "?",
+                }
+            )
+        return rows
+
+    # Drawn when it is asked for: most pages show the widget.
+    @property
+    def png(self) -> bytes:  # type: ignore[override]
+        """The map as it is now, as a PNG."""
+        return _draw(self)
+
+
+def _check(name: Any, known: Mapping[Any, object], what: str) -> Any:
+    if name not in known:
+        raise ValueError(f"there is no {what} {name!r}; there are: {', '.join(known)}")
+    return name
+
+
+def place_stations(*, narrow: bool = False) -> dict[str, Any]:
+    """Say where things are: the size, the letters, each card as x, y, width, height, and each way to a station.
+
+    Args:
+        narrow: for a phone, one card below the other.
+
+    """
+    if narrow:
+        wide, high, gap = 320, 80, 10
+        home = [28, 4, wide, high]
+        in_order = sorted(STATIONS.items(), key=lambda each: each[1].is_same)  # the blue line passes all others
+        places = {
+            name: [
+                28 if station.is_same else 44,
+                4 + (at + 1) * (high + gap),
+                wide if station.is_same else wide - 16,
+                high,
+            ]
+            for at, (name, station) in enumerate(in_order)
+        }
+        paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
+        size = [352, 8 + (len(places) + 1) * (high + gap)]
+        return {"size": size, "font": 13, "home": home, "cards": places, "ways": paths, "legend": None}
+    wide, high, left, pitch = 214, 88, 132, 246
+    tops = (6, 126, 246)
+    home = [4, tops[1], 104, high]
+    cards: dict[str, list[float]] = {}
+    ways: dict[str, list[list[float]]] = {}
+    middle = tops[1] + high / 2
+    for name, (row, column) in _ROWS.items():
+        at = left + pitch * column
+        if row == 1:
+            cards[name] = [at, tops[1], wide, high]
+            ways[name] = [[home[0] + home[2], middle], [at, middle]]
+        else:
+            branch = at - (left - home[0] - home[2]) / 2 if column == 0 else at - (pitch - wide) / 2
+            cards[name] = [max(4, branch - wide / 2), tops[row], wide, high]
+            ways[name] = [
+                [home[0] + home[2], middle],
+                [branch, middle],
+                [branch, tops[0] + high if row == 0 else tops[2]],
+            ]
+    return {
+        "size": [844, 340],
+        "font": 13,
+        "home": home,
+        "cards": cards,
+        "ways": ways,
+        "legend": [[274, 280], [274, 304]],
+    }
+
+
+def _draw(journey: TravelMap) -> bytes:
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Circle, FancyBboxPatch
+    except ModuleNotFoundError:
+        return b""
+    layout = place_stations()
+    (width, height), points = layout["size"], 0.72 * layout["font"]
+    figure = Figure(figsize=(width / 100, height / 100), dpi=150)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.set_axis_off()
+    ink, soft, blue, gray, violet = "#1d2733", "#4f5b68", "#0b62c4", "#7a8694", "#6b3fa0"
+    for same in (False, True):  # the blue line is on top
+        for name, way in layout["ways"].items():
+            if STATIONS[name].is_same is same:
+                part = way if same else way[1:]
+                axes.plot(*zip(*part, strict=True), color=blue if same else gray, linewidth=4, zorder=1)
+
+    for (x, y), (text, same) in zip(layout["legend"], _LEGEND.items(), strict=True):
+        axes.plot([x, x + 40], [y, y], color=blue if same else gray, linewidth=4)
+        axes.text(x + 52, y, text, va="center", fontsize=points, color=soft)
+
+    def card(box: Sequence[float], lines: Sequence[tuple[str, dict[str, Any]]], fate: str | None, edge: str) -> None:
+        x, y, w, h = box
+        style = "round,pad=0,rounding_size=10"
+        axes.add_patch(
+            FancyBboxPatch((x, y), w, h, boxstyle=style, facecolor="white", edgecolor=edge, linewidth=1.5, zorder=2)
+        )
+        for at, (text, look) in enumerate(lines):
+            look = {"fontsize": points, "color": ink, **look}
+            axes.text(x + 10, y + 18 + 20 * at, text, va="center", zorder=3, **look)
+        if fate is None:
+            return
+        px, py = x + w - 24, y + 20
+        is_on = fate in ("follows", "stays")
+        look = {"facecolor": violet, "edgecolor": violet} if is_on else {"facecolor": "white", "edgecolor": gray}
+        if fate == "baked":
+            axes.add_patch(
+                FancyBboxPatch(
+                    (px - 14, py - 9),
+                    28,
+                    18,
+                    boxstyle="square,pad=0",
+                    facecolor="white",
+                    edgecolor=ink,
+                    linewidth=2.4,
+                    zorder=3,
+                )
+            )
+        else:
+            axes.add_patch(Circle((px, py), 13, linewidth=1.4, linestyle="-" if is_on else "--", zorder=3, **look))
+        if fate != "left":
+            color = "white" if is_on else ink
+            axes.text(
+                px, py, "×10", fontsize=0.8 * points, color=color, weight="bold", ha="center", va="center", zorder=4
+            )
+        if is_on:
+            line = "-" if fate == "follows" else ":"
+            axes.plot([px - 26, px - 13], [py, py], color=violet, linewidth=2, linestyle=line, zorder=3)
+            fill = violet if fate == "follows" else "white"
+            axes.add_patch(Circle((px - 31, py), 5, facecolor=fill, edgecolor=violet, linewidth=1.4, zorder=3))
+
+    bold: dict[str, Any] = {"weight": "bold", "fontsize": 1.1 * points}
+    small: dict[str, Any] = {"color": soft, "fontsize": 0.9 * points}
+    home = [("notebook", bold), ("hook ×10", {}), (f"returns {HOOKED},", small), (f"without it {PLAIN}", small)]
+    card(layout["home"], home, None, blue)
+    for name, station in STATIONS.items():
+        lines = [(name, bold), (station.code, {**small, "family": "monospace", "fontsize": 0.82 * points})]
+        guess, fate = journey.guesses.get(name), None
+        if name in journey.visited:
+            found = journey._outcomes[name]
+            fate = found.fate
+            sign = "" if not guess else " ✓" if guess == fate else " ✗"
+            lines += [(FATES[fate][0] + sign, {"weight": "bold"})]
+            lines += [(f"{found.returns} · called {found.calls}× · removed: {found.after}", small)]
+        else:
+            lines += [(f"your guess: {FATES[guess][0]}" if guess else "?", small)]
+        card(layout["cards"][name], lines, fate, blue if station.is_same else gray)
+    return from_figure(figure, journey.alt, dpi=150).png

@@ -1,0 +1,110 @@
+"""The travel map: each station is torch's own doing, nothing is told before it is visited, and guesses stay."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import census
+from hookscope_course import certificate
+from hookscope_course.scenes import TravelMap
+from hookscope_course.scenes.stations import FATES, HOOKED, PLAIN, STATIONS, Outcome, make_net, outcome_of
+from hookscope_course.scenes.travel_map import place_stations
+
+EXPECTED = {
+    "deepcopy": "stays",
+    "state_dict": "left",
+    "prune": "follows",
+    "compile": "follows",
+    "compile first": "left",
+    "export": "baked",
+    "quantize": "stays",
+}
+
+
+@pytest.mark.parametrize("name", STATIONS)
+def test_the_sentence_at_a_station_fits_what_torch_does(name: str) -> None:
+    """The reasons are written for these fates; another torch may need other words."""
+    assert outcome_of(name).fate == EXPECTED[name]
+
+
+def test_an_outcome_is_one_of_four_fates() -> None:
+    outcomes = [
+        Outcome(HOOKED, 1, PLAIN),
+        Outcome(HOOKED, 1, HOOKED),
+        Outcome(PLAIN, 0, PLAIN),
+        Outcome(HOOKED, 0, HOOKED),
+    ]
+    assert [each.fate for each in outcomes] == [*FATES]
+    net = make_net()
+    assert net(torch.tensor([[2.0, 5.0]])).item() == PLAIN
+    assert len(census(net, include_global=False)) == 0
+
+
+def test_a_gray_line_leads_to_another_module() -> None:
+    assert {name for name, station in STATIONS.items() if station.is_same} == {"prune", "compile", "compile first"}
+    fast = cast(Any, torch.compile(net := nn.Sequential(nn.ReLU()), backend="eager"))
+    assert fast._orig_mod[0] is net[0]
+
+
+def test_nothing_is_told_before_a_station_is_visited() -> None:
+    journey = TravelMap()
+    whole = f"{journey!r} {journey.alt} {journey.numbers()}"
+    assert not any(short in whole for short, _ in FATES.values())
+    assert not any(station.why in whole for station in STATIONS.values())
+    assert "handle.remove()" not in whole
+
+
+def test_a_visit_tells_one_station_and_counts_guesses() -> None:
+    journey = TravelMap()
+    journey.guesses = {"export": "baked", "prune": "left"}
+    assert journey.visit("export", "prune") is journey
+    assert journey.visit("export").visited == ["export", "prune"]
+    assert journey.right == ["export"]
+    assert journey.summary().startswith(
+        "The travel map: 2 of 7 stations visited, 1 of 2 guesses right\nexport: only ×10"
+    )
+    known = {row["station"]: row["returns"] for row in journey.numbers()}
+    assert (known["export"], known["prune"], known["deepcopy"]) == (60, 60, "?")
+    assert journey.at == "export"
+    assert journey.visit(*STATIONS).png != TravelMap().png
+
+
+def test_what_cannot_be_is_refused() -> None:
+    journey = TravelMap()
+    with pytest.raises(ValueError, match="there is no station 'tokyo'"):
+        journey.visit("tokyo")
+    with pytest.raises(ValueError, match="there is no fate 'gone'"):
+        journey.guesses = {"prune": "gone"}
+    with pytest.raises(ValueError, match="there is no station 'x'"):
+        journey.at = "x"
+    journey.visit("prune")
+    with pytest.raises(ValueError, match="was visited, so its guess stays"):
+        journey.guesses = {"prune": "follows"}
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_cards_are_on_the_map_and_do_not_overlap(narrow: bool) -> None:
+    layout = place_stations(narrow=narrow)
+    width, height = layout["size"]
+    cards = [layout["home"], *layout["cards"].values()]
+    assert len(cards) == len(STATIONS) + 1
+    for at, (x, y, w, h) in enumerate(cards):
+        assert 0 <= x < x + w <= width
+        assert 0 <= y < y + h <= height
+        for left, top, wide, high in cards[:at]:
+            assert x >= left + wide or left >= x + w or y >= top + high or top >= y + h
+
+
+def test_the_certificate_counts_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookscope_course.practice.score.read", lambda: {"18.1": "first", "18.2": "second"})
+    monkeypatch.setattr("hookscope_course.learner.progress.read", lambda copy: {"11.1": "today", "18.2": "today"})
+    found = certificate(TravelMap().visit("prune"))
+    rows = {row["part"]: row for row in found.rows}
+    assert str(rows["Debug and build"]["guesses right at once"]).startswith("1 of ")
+    assert str(rows["Debug and build"]["exercises done"]).startswith("2 of ")
+    assert found.caption.startswith("Your journey through hookscope: 1 of ")
+    assert "prune: fires, handle works" in found.alt
