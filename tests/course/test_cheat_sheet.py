@@ -274,7 +274,7 @@ SAID: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         lambda: backward_with(lambda module, grad_input, grad_output: grad_input[0]),
         lambda: backward_with(lambda module, grad_input, grad_output: (grad_input[0],)),
     ),
-    "both regular backward hooks and full backward hooks": (
+    "both regular backward hooks and full": (
         lambda: two_kinds(LEGACY, FULL),
         lambda: two_kinds(FULL, FULL),
     ),

@@ -57,12 +57,12 @@ def step_post_hook(row: Row) -> None:
 
 @shows(
     "graph.saved_tensors_hooks",
-    fires="`pack` when a tensor is saved for backward, `unpack` when backward needs it",
-    returns="`pack`: anything; `unpack`: the tensor",
-    trap="of nested blocks only the inner one is used",
+    fires="at saving for backward; when backward needs it",
+    returns="anything; the tensor",
+    trap="of nested blocks, only the inner one counts",
 )
 def saved_tensors_hooks(row: Row) -> None:
-    assert row.arguments == "`tensor` for `pack`, what it returned for `unpack`"
+    assert row.arguments == "tensor; what `pack` returned"
     seen: list[object] = []
     names: dict[str, object] = dict(NAMES, seen=seen, x=x_that_requires())
     names["pack"] = lambda tensor: seen.append("pack") or [tensor.item()]
@@ -81,8 +81,8 @@ def saved_tensors_hooks(row: Row) -> None:
 
 @shows(
     "ddp.register_comm_hook",
-    fires="when a bucket's gradients are ready to be sent",
-    returns="a `Future` of the bucket's new gradients",
+    fires="when a bucket is ready to be sent",
+    returns="a `Future` of the new gradients",
     trap="a second one is an error",
 )
 def communication_hook(row: Row) -> None:

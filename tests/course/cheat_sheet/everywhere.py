@@ -9,7 +9,7 @@ from torch import nn
 from tests.course.cheat_sheet import Noting, Row, X, optimizer_of, shows, x_that_requires
 
 
-@shows("register_module_forward_pre_hook", fires="before the module's own pre-hooks", returns="as above")
+@shows("register_module_forward_pre_hook", fires="before its own", returns="as above")
 def forward_pre_hook(row: Row) -> None:
     module = Noting()
     module.register_forward_pre_hook(lambda module, args: module.seen.append(args[0].item()))
@@ -19,7 +19,7 @@ def forward_pre_hook(row: Row) -> None:
     assert module(X) == 6
 
 
-@shows("register_module_forward_hook", fires="before the module's own forward hooks", returns="as above")
+@shows("register_module_forward_hook", fires="before its own", returns="as above")
 def forward_hook(row: Row) -> None:
     handle = row.put_on(lambda module, args, output: 10 * output)
     try:
@@ -32,7 +32,7 @@ def forward_hook(row: Row) -> None:
     assert net(X) == 6
 
 
-@shows("register_module_full_backward_pre_hook", fires="before the module's own", returns="as above")
+@shows("register_module_full_backward_pre_hook", fires="before its own", returns="as above")
 def full_backward_pre_hook(row: Row) -> None:
     module, x = Noting(), x_that_requires()
     module.register_full_backward_pre_hook(lambda module, grad_output: module.seen.append(grad_output[0].item()))
@@ -42,7 +42,7 @@ def full_backward_pre_hook(row: Row) -> None:
     assert [x.grad, module.weight.grad] == [20, 30]
 
 
-@shows("register_module_full_backward_hook", fires="before the module's own", returns="as above")
+@shows("register_module_full_backward_hook", fires="before its own", returns="as above")
 def full_backward_hook(row: Row) -> None:
     flag, module, x = nn.modules.module._global_is_full_backward_hook, Noting(), x_that_requires()
     module.register_full_backward_hook(lambda module, grad_input, _: module.seen.append(grad_input[0].item()))
@@ -55,7 +55,7 @@ def full_backward_hook(row: Row) -> None:
     assert x.grad == 20
 
 
-@shows("register_module_backward_hook", fires="outdated, as `register_backward_hook`", returns="as above")
+@shows("register_module_backward_hook", fires="outdated", returns="as above")
 def backward_hook(row: Row) -> None:
     flag, layer, sizes = nn.modules.module._global_is_full_backward_hook, nn.Bilinear(1, 1, 1), []
     nn.modules.module._global_is_full_backward_hook = None
@@ -68,7 +68,7 @@ def backward_hook(row: Row) -> None:
     assert sizes == [[(1, 1), (1,)]], "of the last operation, which adds the bias"
 
 
-@shows("register_optimizer_step_pre_hook", fires="before the optimizer's own", returns="as above")
+@shows("register_optimizer_step_pre_hook", fires="before its own", returns="as above")
 def step_pre_hook(row: Row) -> None:
     weight, seen = nn.Parameter(torch.tensor(2.0)), []
     optimizer = optimizer_of(weight)
@@ -78,7 +78,7 @@ def step_pre_hook(row: Row) -> None:
     assert [seen, weight.item()] == [[["closure"]], -1]
 
 
-@shows("register_optimizer_step_post_hook", fires="after the optimizer's own", returns="as above")
+@shows("register_optimizer_step_post_hook", fires="after its own", returns="as above")
 def step_post_hook(row: Row) -> None:
     weight, seen = nn.Parameter(torch.tensor(2.0)), []
     optimizer = optimizer_of(weight)
@@ -90,8 +90,8 @@ def step_post_hook(row: Row) -> None:
 
 @shows(
     "register_module_module_registration_hook",
-    fires="when a module is assigned to another",
-    returns="the module to register",
+    fires="when a module is assigned",
+    returns="another module",
 )
 def module_registration_hook(row: Row) -> None:
     net, relu = nn.Module(), nn.ReLU()
@@ -104,7 +104,7 @@ def module_registration_hook(row: Row) -> None:
 @shows(
     "register_module_parameter_registration_hook",
     fires="when a parameter is assigned",
-    returns="the parameter to register",
+    returns="another parameter",
 )
 def parameter_registration_hook(row: Row) -> None:
     net, other = nn.Module(), nn.Parameter(torch.ones(1))
@@ -116,7 +116,7 @@ def parameter_registration_hook(row: Row) -> None:
 @shows(
     "register_module_buffer_registration_hook",
     fires="when a buffer is registered",
-    returns="the buffer to register",
+    returns="another buffer",
 )
 def buffer_registration_hook(row: Row) -> None:
     net, other = nn.Module(), torch.ones(1)

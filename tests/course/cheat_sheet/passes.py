@@ -91,7 +91,7 @@ def full_backward_pre_hook(row: Row) -> None:
     "module.register_full_backward_hook",
     fires="when the gradients of the inputs are there",
     returns="the new `grad_input`, a tuple",
-    trap="an in-place `ReLU` right behind the module is an error",
+    trap="an in-place `ReLU` right behind it is an error",
 )
 def full_backward_hook(row: Row) -> None:
     module, seen = Noting(), []
@@ -119,8 +119,8 @@ def full_backward_hook(row: Row) -> None:
 @shows(
     "tensor.register_hook",
     fires="when the tensor's gradient is complete",
-    returns="the new gradient, of the same shape and dtype",
-    trap="on a weight: the gradient of this pass, not the sum in `.grad`",
+    returns="the new gradient, same shape and dtype",
+    trap="on a weight: only this pass, not the sum in `.grad`",
 )
 def tensor_hook(row: Row) -> None:
     x, seen = x_that_requires(), []
@@ -168,9 +168,9 @@ def post_accumulate_hook(row: Row) -> None:
 
 @shows(
     "graph.register_multi_grad_hook",
-    fires="when the last gradient that this pass computes for them is there",
+    fires="when the last of their gradients in this pass is there",
     returns="nothing; a value is ignored",
-    trap="None for a tensor that the pass does not reach",
+    trap="None for a tensor that is not reached",
 )
 def multi_grad_hook(row: Row) -> None:
     seen: list[object] = []
@@ -243,7 +243,7 @@ def node_hook(row: Row) -> None:
     "module.register_backward_hook",
     fires="when the last operation of `forward` has run backward",
     returns="the new `grad_input`, a tuple",
-    trap="outdated: it sees the last operation, not the module",
+    trap="outdated: it sees only the last operation",
 )
 def legacy_backward_hook(row: Row) -> None:
     class Twice(nn.Module):

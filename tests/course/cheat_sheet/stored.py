@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.course.cheat_sheet import Noting, Row, shows
 
-IGNORED, REFUSED = "nothing; a value is ignored", "nothing; a value is an error"
+IGNORED, REFUSED = "nothing", "nothing, else an error"
 
 
 def fill(module: nn.Module, value: float) -> dict[str, object]:
@@ -16,7 +16,7 @@ def fill(module: nn.Module, value: float) -> dict[str, object]:
     return {}
 
 
-@shows("module.register_state_dict_pre_hook", fires="before `state_dict()` collects the entries", returns=IGNORED)
+@shows("module.register_state_dict_pre_hook", fires="before `state_dict()`", returns=IGNORED)
 def state_dict_pre_hook(row: Row) -> None:
     module = Noting()
     with row.put_on(lambda module, prefix, keep_vars: fill(module, 5), module=module):
@@ -25,7 +25,7 @@ def state_dict_pre_hook(row: Row) -> None:
     assert module.state_dict() == {"weight": 2}
 
 
-@shows("module.register_state_dict_post_hook", fires="after that", returns=REFUSED)
+@shows("module.register_state_dict_post_hook", fires="after it", returns=REFUSED)
 def state_dict_post_hook(row: Row) -> None:
     module = nn.Sequential(Noting())
 
@@ -40,7 +40,7 @@ def state_dict_post_hook(row: Row) -> None:
         module.state_dict()
 
 
-@shows("module.register_load_state_dict_pre_hook", fires="before the module's entries are loaded", returns=IGNORED)
+@shows("module.register_load_state_dict_pre_hook", fires="before `load_state_dict`", returns=IGNORED)
 def load_state_dict_pre_hook(row: Row) -> None:
     module = Noting()
 
@@ -53,7 +53,7 @@ def load_state_dict_pre_hook(row: Row) -> None:
     assert module.weight == 10
 
 
-@shows("module.register_load_state_dict_post_hook", fires="after that", returns=REFUSED)
+@shows("module.register_load_state_dict_post_hook", fires="after it", returns=REFUSED)
 def load_state_dict_post_hook(row: Row) -> None:
     module, seen = Noting(), []
 
@@ -87,7 +87,7 @@ def optimizer_state_dict_pre_hook(row: Row) -> None:
         assert optimizer.state_dict()["param_groups"][0]["lr"] == 5
 
 
-@shows("optimizer.register_state_dict_post_hook", fires="after that", returns="the new `state_dict`")
+@shows("optimizer.register_state_dict_post_hook", fires="after it", returns="the new `state_dict`")
 def optimizer_state_dict_post_hook(row: Row) -> None:
     optimizer = an_optimizer()
     with row.put_on(lambda optimizer, state_dict: {"kept": [*state_dict]}, optimizer=optimizer):
@@ -109,7 +109,7 @@ def optimizer_load_state_dict_pre_hook(row: Row) -> None:
     assert [*rates, optimizer.param_groups[0]["lr"]] == [1, 5]
 
 
-@shows("optimizer.register_load_state_dict_post_hook", fires="after that", returns=IGNORED)
+@shows("optimizer.register_load_state_dict_post_hook", fires="after it", returns=IGNORED)
 def optimizer_load_state_dict_post_hook(row: Row) -> None:
     optimizer, other = an_optimizer(), an_optimizer()
     set_rate(other, 5)
