@@ -1,4 +1,4 @@
-"""The cheat sheet in a real JupyterLab: its drawing, its names in one piece, and printed; test_site.py prints the site's."""
+"""The cheat sheet in a real JupyterLab: its drawing, its names, and printed; test_site.py prints the site."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ def test_the_drawing_is_shown_and_each_name_stands_on_one_line(lab: Lab) -> None
     )
     assert len(names) >= 30
     assert [name for name, lines in names if name.endswith(")") and lines > 1] == []
+    wide, seen = lab.page.locator(".jp-RenderedMarkdown table").first.evaluate(
+        "table => [table.scrollWidth, table.parentElement.clientWidth]"
+    )
+    assert wide <= seen, "its last column is cut off"
     for dark in (True, False):
         lab.theme(dark)
         lab.screenshot(f"cheat_sheet-{'dark' if dark else 'light'}", lab.page.locator(".jp-WindowedPanel-outer"))

@@ -55,7 +55,7 @@ def test_every_row_is_shown() -> None:
 
 def test_a_call_stands_in_one_piece_on_one_line() -> None:
     for row in ROWS.values():
-        assert f"| `{row.code}` |" in TEXT
+        assert f"`{row.code}` |" in TEXT
         compile(f"{row.code} pass" if row.code.startswith("with ") else row.code, "<row>", "exec")
 
 
@@ -182,7 +182,7 @@ def test_a_row_has_the_numbers_of_the_drawing() -> None:
     numbers: dict[str, list[str]] = {}
     for hook, parts in PEGS.items():
         numbers.setdefault(kinds[str(hook).partition(" ")[0]], []).append(str(parts[1].text))
-    assert {row.name: row.numbers for row in ROWS.values() if row.numbers != "–"} == {
+    assert {row.name: row.numbers for row in ROWS.values() if row.numbers} == {
         name: ", ".join(each) for name, each in numbers.items()
     }
 

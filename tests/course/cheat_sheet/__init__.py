@@ -41,7 +41,7 @@ class Row:
         fires: when.
         returns: what it can return.
         trap: what goes wrong; a row of the second table has none.
-        numbers: its places in the drawing.
+        numbers: its places in the drawing, if it has any.
 
     """
 
@@ -50,7 +50,7 @@ class Row:
     fires: str
     returns: str
     trap: str = ""
-    numbers: str = "–"
+    numbers: str = ""
 
     @property
     def name(self) -> str:
@@ -69,18 +69,18 @@ class Row:
         eval(f"handle.{way}", {"handle": handle})
 
 
-def _lines(columns: int) -> list[list[str]]:
-    """The lines of the tables with so many columns, without the heads."""
+def _lines(*columns: int) -> list[list[str]]:
+    """The lines of the tables with one of these numbers of columns, without the heads."""
     lines = [line.strip("| ").split(" | ") for line in re.findall(r"^\| .+ \|$", TEXT, re.MULTILINE)]
-    return [line for line in lines if len(line) == columns and "`" in "".join(line)]
+    return [line for line in lines if len(line) in columns and "`" in "".join(line)]
 
 
 ROWS = {
     row.name: row
-    for row in (
-        *(Row(code.strip("`"), *rest, numbers=numbers) for numbers, code, *rest in _lines(6)),
-        *(Row(code.strip("`"), *rest) for code, *rest in _lines(4)),
+    for numbers, code, *rest in (
+        re.findall(r"(?:\*\*(.+)\*\* )?`(.+)`", line[0])[0] + (*line[1:],) for line in _lines(5, 4)
     )
+    for row in [Row(code, *rest, numbers=numbers)]
 }
 ERRORS = {said.strip("`"): (why, instead) for said, why, instead in _lines(3)}
 """What torch says: why, and what to write instead."""

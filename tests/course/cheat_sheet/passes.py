@@ -43,7 +43,7 @@ def forward_pre_hook(row: Row) -> None:
     "module.register_forward_hook",
     fires="at a call, after `forward`",
     returns="the new output",
-    trap="`module.forward(x)` skips it",
+    trap="a direct `forward(x)` skips it",
 )
 def forward_hook(row: Row) -> None:
     module = Noting()
