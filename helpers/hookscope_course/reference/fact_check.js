@@ -1,5 +1,13 @@
 // The fact check: what somebody claimed, the verdict, and what torch does.
 
+/** In a notebook, the heading has its name in another attribute, and a link finds it by script only. */
+const goTo = (name) => (event) => {
+  const heading = document.querySelector(`.jp-Notebook [data-jupyter-id="${name}"]`);
+  if (!heading) return;
+  event.preventDefault();
+  heading.scrollIntoView({ block: "center" });
+};
+
 export default widget(finder({
   name: "The fact check",
   label: "Claims about",
@@ -9,6 +17,6 @@ export default widget(finder({
   title: (row) => [h("span", { class: "ch-verdict" }, row.sign), h("span", {}, ...worded(row.text))],
   inside: (row) => [
     h("p", { class: "ch-answer" }, h("strong", {}, "What torch does: "), ...worded(row.does)),
-    h("p", { class: "ch-facts" }, [`${row.id}, ${row.document}`, row.since && `since torch ${row.since}`].filter(Boolean).join(" · "), " · run below under ", h("a", { href: `#${row.id}` }, row.id)),
+    h("p", { class: "ch-facts" }, [`${row.id}, ${row.document}`, row.since && `since torch ${row.since}`].filter(Boolean).join(" · "), " · run below under ", h("a", { href: `#${row.id}`, onclick: goTo(row.id) }, row.id)),
   ],
 }));
