@@ -5,7 +5,12 @@ const goTo = (name) => (event) => {
   const heading = document.querySelector(`.jp-Notebook [data-jupyter-id="${name}"]`);
   if (!heading) return;
   event.preventDefault();
-  heading.scrollIntoView({ block: "center" });
+  let turns = 8; // cells on the way are drawn when they come near, and move it
+  const scroll = () => {
+    heading.scrollIntoView({ block: "center" });
+    if (turns--) setTimeout(scroll, 100);
+  };
+  scroll();
 };
 
 export default widget(finder({
