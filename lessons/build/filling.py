@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hookscope_course.reference.chooser import GROUPS
+from hookscope_course.reference.fact_check import SIGNS
 from lessons.build import reading
 from lessons.build.reading import claims, name_of
 
@@ -20,14 +22,6 @@ VERDICTS = {
     "cannot tell": "Cannot tell",
 }
 LONG = 12  # letters of a name that may go on in the next line of a table's cell
-# A sign and a word: told apart without colour, and by a screen reader.
-SIGNS = {
-    "holds": "✓\u00a0holds",
-    "partly": "◐\u00a0partly",
-    "outdated": "↺\u00a0outdated",
-    "wrong": "✗\u00a0wrong",
-    "cannot tell": "?\u00a0cannot\u00a0tell",
-}
 
 
 def fill(what: str, name: str) -> str:
@@ -115,6 +109,13 @@ def verdict(name: str) -> str:
     return f"**Verdict on {name}: {VERDICTS[row['verdict']].lower()}{since}.**"
 
 
+def does(name: str) -> str:
+    """What torch does where the document claims this, and the chapter that is about it."""
+    row = claim_named(name)
+    (chapter,) = [path for path in reading.chapter_files() if name_of(path).startswith(f"{row['chapter']:02}_")]
+    return f"**What torch does.** {row['does']} Taught in [chapter {row['chapter']:02}]({name_of(chapter)}.ipynb)."
+
+
 def claims_run_here(document: str) -> list[str]:
     """The claims of a document that run on the ledger's own page, in order: those of which runs/ has a fragment."""
     runs = reading.data_file("claims.toml").parent / "runs"
@@ -141,30 +142,17 @@ def tally(rows: list[dict[str, Any]]) -> str:
 
 
 def document(name: str) -> str:
-    """A section about one document: what it is, its claims, their verdicts, what torch does, where they are run."""
+    """The beginning of the section about one document: what it is, and how many of its claims have which verdict."""
     if name not in claims()["documents"]:
         raise LookupError(f"claims.toml has no document '{name}'")
     of = claims()["documents"][name]
     rows = [row for row in claims()["claims"].values() if row["document"] == name]
-    rows.sort(key=lambda row: int(row["id"].split(".")[1]))
-    here = claims_run_here(name)
-    lines = [
-        (
-            row["id"],
-            breakable(row["text"]),
-            SIGNS[row["verdict"]] + (f" since\u00a0{row['since']}" if "since" in row else ""),
-            breakable(row["does"]),
-            f"[this page](#{row['id']})" if row["id"] in here else link(row["chapter"], "What the documents say"),
-        )
-        for row in rows
-    ]
     called = f', called "{of["name"]}"' if "name" in of else ""
     parts = [
         f"## {name}: {of['title']}",
         f"*{of['kind']}{called} · author: {of['author']} · in {of['language']} · {of['date']}*",
         of["summary"].strip(),
         f"{len(rows)} claims: {tally(rows)}.",
-        table(("Claim", "The document says", "Verdict", "What torch does", "Run it in"), lines),
     ]
     return "\n\n".join(parts)
 
@@ -173,6 +161,19 @@ def claims_count(_: str) -> str:
     """How many claims there are, and how many have which verdict."""
     rows = list(claims()["claims"].values())
     return f"{len(rows)} claims of {len(claims()['documents'])} documents: {tally(rows)}"
+
+
+# -- drawings -------------------------------------------------------------------------------------------------------
+
+
+def drawing(name: str) -> str:
+    """An SVG from the folder of a lesson, with what its `desc` says for those who cannot see it."""
+    svg = reading.data_file(f"{name}.svg").read_text(encoding="utf-8")
+    found = re.search(r"<desc>(.+?)</desc>", svg, re.DOTALL)
+    if not found:
+        raise LookupError(f"{name}.svg has no desc")
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<img class="sheet" alt="{html.escape(found[1])}" src="data:image/svg+xml;base64,{data}">'
 
 
 # -- chooser ------------------------------------------------------------------------------------------------------
@@ -248,5 +249,6 @@ PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "repeats": repeats,
     "document": document,
     "claims_count": claims_count,
+    "drawing": drawing,
     "glossary": glossary,
 }

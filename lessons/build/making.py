@@ -15,6 +15,7 @@ import nbformat
 from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
+from hookscope_course.learner.edition import FOLDED
 from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
 from lessons.build import fast_track, filling, overview, reading, timing
 from lessons.build.reading import LessonError, name_of, where
@@ -304,12 +305,13 @@ def say_where_to_stop(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) 
 def run_cells(
     path: Path, line: int, document: str, exercises: dict[str, ExerciseText], level: int
 ) -> Iterator[NotebookNode]:
-    """The claims of a document that run on the ledger's own page, each below a heading."""
+    """The claims of a document that run on the ledger's own page, each folded below a heading."""
     for name in filling.claims_run_here(document):
         heading = f"{'#' * level} {name}\n\n{filling.claim(name)}"
-        yield nbformat.v4.new_markdown_cell(heading)
+        yield nbformat.v4.new_markdown_cell(heading, metadata={FOLDED: True})
         fragment = path.parent / "runs" / f"{name}.md"
         yield from body(fragment, fragment.read_text(encoding="utf-8"), {}, level)
+        yield nbformat.v4.new_markdown_cell(filling.does(name))
 
 
 def chooser_cells(*_: Any) -> Iterator[NotebookNode]:

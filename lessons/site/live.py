@@ -27,6 +27,7 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.reference import Chooser, FactCheck
 from hookscope_course.scenes import (
     BothEnds,
     CacheGrid,
@@ -207,6 +208,8 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     TwoRuns: Recipe(("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
+    Chooser: Recipe(("words", "group"), {_ALL: lambda chooser: iter(())}, unseen=("png",), free=True),
+    FactCheck: Recipe(("words", "group"), {_ALL: lambda claims: iter(())}, unseen=("png",), free=True),
 }
 
 

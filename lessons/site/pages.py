@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
-from hookscope_course.learner.edition import is_bare_label
+from hookscope_course.learner.edition import FOLDED, is_bare_label
 from lessons.build import reading
 from lessons.build.reading import NOTEBOOKS, ROOT
 
@@ -99,8 +99,29 @@ def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[
         if cell["cell_type"] == "code":
             yield from _code(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))
             continue
+        if cell["metadata"].get(FOLDED):
+            yield text(fold(source, cell["id"]), ["fold"])
+            continue
         for part in filter(str.strip, _PART.split(source)):
             yield text(anchored(relinked(part, where), cell["id"]), cell["metadata"].get("tags", []))
+
+
+def fold(source: str, identity: str) -> str:
+    r"""The line of a fold that is open in no browser at first: a heading, and the text below it.
+
+    Args:
+        source: such as "### D0.1\n\n**D0.1** · *The document says:* …".
+        identity: of the cell, by which other pages link to it.
+
+    """
+    heading, _, words = source.partition("\n\n")
+    parts = html.escape(words, quote=False).split("`")
+    for at, part in enumerate(parts):
+        said = re.sub(r"\*(.+?)\*", r"<em>\1</em>", re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", part))
+        parts[at] = f"<code>{part}</code>" if at % 2 else said
+    name = heading.lstrip("# ")
+    summary = f"<summary>{''.join(parts)}</summary>"
+    return f"<details class='answer' id='{name}'>{summary}\n<span id='cell-id={identity}'></span>\n"
 
 
 def live_place(name: str, still: str, words: str = "") -> str:
@@ -146,7 +167,8 @@ def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
         source = "".join(cell["source"])
         is_code = cell["cell_type"] == "code"
         ends = re.search(r"^(#{1,6} |\*\*Predict\.\*\*)", source, re.M) or "stop" in cell["metadata"].get("tags", [])
-        if is_open and not is_code and ends:
+        begins = "fold" in cell["metadata"].get("tags", [])
+        if is_open and not is_code and (ends or begins):
             yield text("</details>\n")
             is_open = False
         if cell["metadata"].get("imports") and not is_open:
@@ -158,6 +180,7 @@ def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
         if cell["metadata"].get("guess") or "guess" in cell["metadata"].get("tags", []):
             yield text("<details class='answer'><summary>Run it: what happens, and why</summary>\n")
             is_open = True
+        is_open = is_open or begins
     if is_open:
         yield text("</details>\n")
 

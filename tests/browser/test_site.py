@@ -20,6 +20,7 @@ from lessons.site import __main__ as site
 from lessons.site import live, sections
 from tests.shared import ROOT
 from tests.shared.lab import Lab
+from tests.shared.printing import printed
 
 pytestmark = pytest.mark.slow
 QUESTIONS = tomllib.loads((ROOT / "tests" / "browser" / "site_questions.toml").read_text(encoding="utf-8"))
@@ -109,6 +110,11 @@ def test_a_link_into_a_folded_answer_opens_it(page: Page) -> None:
     inside = page.locator("details.answer [id]").first.get_attribute("id")
     page.goto(f"03_forward_hooks.html#{inside}")
     assert page.locator("details.answer[open]").count() == 1
+
+
+def test_the_cheat_sheet_is_printed_on_one_page(page: Page) -> None:
+    page.goto("93_cheat_sheet.html")
+    assert printed(page) == [(842, 595)], "one sheet of A4, landscape"
 
 
 @pytest.mark.parametrize(("part", "share"), [("tuned", 0.95), ("unseen", 0.95), ("public", 0.9)])

@@ -18,7 +18,7 @@ from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, questions_of
 from lessons.build import teaching
 from lessons.build.showing import OPENING
-from tests.shared.lessons import CHAPTERS
+from tests.shared.lessons import CHAPTERS, REFERENCES
 
 NUMBERS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 12: "twelve"}
 """Numbers that are also looked for as words; "one", "two" and "zero" stand in too many sentences that tell nothing."""
@@ -63,7 +63,7 @@ class Asked:
 
 def all_asked() -> list[Asked]:
     found = []
-    for chapter in CHAPTERS:
+    for chapter in (*CHAPTERS, *REFERENCES):
         answers = {
             "0" if heading == OPENING else heading.split()[0]: said
             for heading, said in teaching.answers_of(chapter).items()

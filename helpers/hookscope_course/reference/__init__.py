@@ -1,4 +1,4 @@
-"""The chooser: find the hook for what you want to do."""
+"""The pages for looking things up: the chooser finds the hook for a task, the fact check judges what people claim."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookscope_course.reference.chooser import Chooser
+    from hookscope_course.reference.fact_check import FactCheck
 
-__all__ = ["Chooser"]
+_FILES = {"Chooser": "chooser", "FactCheck": "fact_check"}
+__all__ = ["Chooser", "FactCheck"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the widget on first use: it needs anywidget."""
-    if name in __all__:
-        return getattr(import_module("hookscope_course.reference.chooser"), name)
+    """Import a widget on first use: it needs anywidget."""
+    if name in _FILES:
+        return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import traitlets
 
 from hookscope.pictures import Rows
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
+from hookscope_course.reference.finder import HERE, Finder
 
 __all__ = ["GROUPS", "Chooser", "read_rows"]
 
-_HERE = Path(__file__).parent
 GROUPS = {
     "watch": "See what layers compute",
     "change": "Change what layers compute",
@@ -28,11 +27,11 @@ GROUPS = {
 
 def read_rows() -> list[dict[str, Any]]:
     """Return the rows of chooser.toml, group by group."""
-    rows: list[dict[str, Any]] = tomllib.loads((_HERE / "chooser.toml").read_text(encoding="utf-8"))["want"]
+    rows: list[dict[str, Any]] = tomllib.loads((HERE / "chooser.toml").read_text(encoding="utf-8"))["want"]
     return rows
 
 
-class Chooser(HookWidget):
+class Chooser(Finder):
     """Find the hook for what you want to do: a filter box, seven groups, and the lines to paste.
 
     Args:
@@ -51,12 +50,9 @@ class Chooser(HookWidget):
 
     """
 
-    _esm, _css = assets(_HERE / "chooser")
+    _esm, _css = assets(HERE / "finder", HERE / "chooser")
 
-    words = traitlets.Unicode().tag(sync=True)
     group = traitlets.Enum(["", *GROUPS], "").tag(sync=True)
-    _groups: Any = traitlets.Dict().tag(sync=True)
-    _rows: Any = traitlets.List().tag(sync=True)
 
     def __init__(self, words: str = "") -> None:
         rows = read_rows()

@@ -5,74 +5,94 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.autograd import graph
-from torch.nn.modules.module import register_module_forward_hook
 
 from lessons.build import reading
 
 # These files are not named test_*.py; without this, a failed assert in them would not say what it compared.
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("passes", "elsewhere")))
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("passes", "elsewhere", "stored", "everywhere")))
 
 PAGE = next(path for path in reading.reference_files() if reading.name_of(path) == "93_cheat_sheet")
 TEXT = PAGE.read_text(encoding="utf-8")
-NAMES = {"graph": graph, "register_module_forward_hook": register_module_forward_hook}
+OPTIMIZER = import_module("torch.optim.optimizer")  # `torch.optim` has no attribute of this name
+GLOBAL = {
+    name: getattr(place, name)
+    for place in (nn.modules.module, OPTIMIZER)
+    for name in dir(place)
+    if re.match(r"register_\w*hook", name)
+}
+NAMES = {"graph": graph, **GLOBAL}
 X = torch.tensor([[3.0]])
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the sheet."""
+    """A row of the sheet.
 
-    hook: str
-    register: str
+    Args:
+        code: what registers the hook.
+        arguments: what the hook gets.
+        fires: when.
+        returns: what it can return.
+        trap: what goes wrong; a row of the second table has none.
+        numbers: its places in the drawing, if it has any.
+
+    """
+
+    code: str
     arguments: str
     fires: str
     returns: str
-    trap: str
+    trap: str = ""
+    numbers: str = ""
 
     @property
-    def code(self) -> str:
-        """The code that registers it, without the place where the line may break."""
-        return self.register.replace("`<br>`", "").strip("`")
+    def name(self) -> str:
+        """The code without its arguments."""
+        return self.code.partition("(")[0].removeprefix("with ")
 
     def put_on(self, body: Callable[..., object], **names: object) -> Any:
         """Run the row's code, with a hook of exactly the row's parameters; returns the handle."""
-        given = self.arguments.strip("`")
+        given = self.arguments
         hook = eval(f"lambda {given}: body({given})", {"body": body})  # a wrong number of parameters fails when called
         return eval(self.code, {**NAMES, **names, "hook": hook})
 
     def take_off(self, handle: object) -> None:
-        """Take the hook off as the sheet says above the rows."""
-        (way,) = re.findall(r"Its `(\w+\(\))` takes the hook off", TEXT)
+        """Remove the hook as the sheet says below the rows."""
+        (way,) = re.findall(r"`handle\.(\w+\(\))` removes the hook", TEXT)
         eval(f"handle.{way}", {"handle": handle})
 
 
+def _lines(*columns: int) -> list[list[str]]:
+    """The lines of the tables with one of these numbers of columns, without the heads."""
+    lines = [line.strip("| ").split(" | ") for line in re.findall(r"^\| .+ \|$", TEXT, re.MULTILINE)]
+    return [line for line in lines if len(line) in columns and "`" in "".join(line)]
+
+
 ROWS = {
-    hook: Row(hook, *rest.strip(" |").split(" | "))
-    for hook, rest in re.findall(r"^\| \*\*([\w -]+)\*\*<br>(.+)$", TEXT, re.MULTILINE)
-}
-REFUSED = {
-    what: (said, instead)
-    for what, said, instead in re.findall(
-        r"^\| (.+) \| (.+) \| (.+) \|$", TEXT.partition("**What torch refuses**")[2], re.MULTILINE
+    row.name: row
+    for numbers, code, *rest in (
+        re.findall(r"(?:\*\*(.+)\*\* )?`(.+)`", line[0])[0] + (*line[1:],) for line in _lines(5, 4)
     )
-    if what not in ("You write", "---")
+    for row in [Row(code, *rest, numbers=numbers)]
 }
-"""What torch refuses: what it says, and what to write instead."""
+ERRORS = {said.strip("`"): (why, instead) for said, why, instead in _lines(3)}
+"""What torch says: why, and what to write instead."""
 SHOWN: dict[str, Callable[[Row], None]] = {}
 WORDS: dict[str, tuple[str, str, str]] = {}
 
 
-def shows(hook: str, *, fires: str, returns: str, trap: str) -> Callable[[Callable[[Row], None]], object]:
+def shows(name: str, *, fires: str, returns: str, trap: str = "") -> Callable[[Callable[[Row], None]], object]:
     """Mark the function that shows a row, and say which words of the row it shows."""
 
     def mark(function: Callable[[Row], None]) -> object:
-        SHOWN[hook], WORDS[hook] = function, (fires, returns, trap)
+        SHOWN[name], WORDS[name] = function, (fires, returns, trap)
         return function
 
     return mark

@@ -1,4 +1,4 @@
-"""Demonstrations of the hooks around a step, on what is saved, on what travels, and on what is stored."""
+"""Demonstrations of the hooks around a step, on tensors that are saved for backward, and on gradients that are sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.course.cheat_sheet import NAMES, TEXT, Noting, Row, X, optimizer_of, 
 
 
 @shows(
-    "step pre-hook",
+    "optimizer.register_step_pre_hook",
     fires="before `step`",
     returns="the new `(args, kwargs)`",
     trap="`args[0]` is the optimizer",
@@ -37,7 +37,7 @@ def step_pre_hook(row: Row) -> None:
 
 
 @shows(
-    "step post-hook",
+    "optimizer.register_step_post_hook",
     fires="after `step`",
     returns="nothing; a value is ignored",
     trap="it does not fire if `step` raises",
@@ -56,14 +56,13 @@ def step_post_hook(row: Row) -> None:
 
 
 @shows(
-    "saved-tensors hooks",
-    fires="`pack` when a tensor is saved for backward, `unpack` when backward needs it",
-    returns="`pack`: anything; `unpack`: the tensor",
-    trap="of nested blocks only the inner one is used",
+    "graph.saved_tensors_hooks",
+    fires="at saving for backward; when backward needs it",
+    returns="anything; the tensor",
+    trap="of nested blocks, only the inner one counts",
 )
 def saved_tensors_hooks(row: Row) -> None:
-    assert row.arguments == "`tensor` for `pack`, what it returned for `unpack`"
-    assert "Saved-tensors hooks end with their block" in TEXT
+    assert row.arguments == "tensor; what `pack` returned"
     seen: list[object] = []
     names: dict[str, object] = dict(NAMES, seen=seen, x=x_that_requires())
     names["pack"] = lambda tensor: seen.append("pack") or [tensor.item()]
@@ -81,9 +80,9 @@ def saved_tensors_hooks(row: Row) -> None:
 
 
 @shows(
-    "communication hook",
-    fires="when a bucket's gradients are ready to be sent",
-    returns="a `Future` of the bucket's new gradients",
+    "ddp.register_comm_hook",
+    fires="when a bucket is ready to be sent",
+    returns="a `Future` of the new gradients",
     trap="a second one is an error",
 )
 def communication_hook(row: Row) -> None:
@@ -100,29 +99,7 @@ def communication_hook(row: Row) -> None:
     ddp(X).backward()
     assert seen == [("mine", 3)]
     assert ddp.module.weight.grad == 30
-    assert "no call takes a communication hook off" in TEXT
+    assert "A communication hook has no handle, and stays" in TEXT
     assert handle is None
     with pytest.raises(RuntimeError, match="can only be called once"):
         row.put_on(ten_times, ddp=ddp, state="mine")
-
-
-@shows(
-    "state_dict post-hook",
-    fires="when `state_dict()` has collected the module's entries",
-    returns="nothing, so edit `state_dict` itself; a value is an error",
-    trap="a bound method is refused",
-)
-def state_dict_post_hook(row: Row) -> None:
-    module = nn.Sequential(Noting())
-
-    def rename(module: nn.Module, state_dict: dict[str, object], prefix: str, local_metadata: object) -> None:
-        state_dict["renamed"] = state_dict.pop(f"{prefix}0.weight")
-
-    handle = row.put_on(rename, module=module)
-    assert [*module.state_dict()] == ["renamed"]
-    row.take_off(handle)
-    assert [*module.state_dict()] == ["0.weight"]
-    with row.put_on(lambda *given: {}, module=module), pytest.raises(RuntimeError, match="must return None"):
-        module.state_dict()
-    with pytest.raises(AttributeError, match="_from_public_api"):
-        eval(row.code, {"module": module, "hook": module.state_dict})

@@ -10,9 +10,9 @@ from tests.course.cheat_sheet import Noting, Row, X, shows, x_that_requires
 
 
 @shows(
-    "forward pre-hook",
+    "module.register_forward_pre_hook",
     fires="at a call, before `forward`",
-    returns="the new `args`, a tuple, or one argument that is not a tuple",
+    returns="the new `args`, or one argument",
     trap="a list is taken for one argument",
 )
 def forward_pre_hook(row: Row) -> None:
@@ -40,10 +40,10 @@ def forward_pre_hook(row: Row) -> None:
 
 
 @shows(
-    "forward hook",
+    "module.register_forward_hook",
     fires="at a call, after `forward`",
     returns="the new output",
-    trap="`module`<br>`.forward(x)` skips it",
+    trap="a direct `forward(x)` skips it",
 )
 def forward_hook(row: Row) -> None:
     module = Noting()
@@ -63,26 +63,7 @@ def forward_hook(row: Row) -> None:
 
 
 @shows(
-    "global forward hook",
-    fires="after each module's `forward`, before its own forward hooks",
-    returns="the new output",
-    trap="it fires for models made later, too",
-)
-def global_forward_hook(row: Row) -> None:
-    handle = row.put_on(lambda module, args, output: module.seen.append("global") or 10 * output)
-    try:
-        net = nn.Sequential(Noting())
-        net[0].register_forward_hook(lambda module, args, output: module.seen.append(output.item()))
-        net.seen = []
-        assert net(X) == 600, "ten times for the layer, and ten times for the model"
-        assert net[0].seen == ["forward", "global", 60]
-    finally:
-        row.take_off(handle)
-    assert net(X) == 6
-
-
-@shows(
-    "full backward pre-hook",
+    "module.register_full_backward_pre_hook",
     fires="before the output's gradient enters the module",
     returns="the new `grad_output`, a tuple",
     trap="returning a tensor is an error",
@@ -107,10 +88,10 @@ def full_backward_pre_hook(row: Row) -> None:
 
 
 @shows(
-    "full backward hook",
-    fires="when the gradients of the inputs are there; early if no input requires grad",
+    "module.register_full_backward_hook",
+    fires="when the gradients of the inputs are there",
     returns="the new `grad_input`, a tuple",
-    trap="an in-place `ReLU` right behind the module is an error",
+    trap="an in-place `ReLU` right behind it is an error",
 )
 def full_backward_hook(row: Row) -> None:
     module, seen = Noting(), []
@@ -136,10 +117,10 @@ def full_backward_hook(row: Row) -> None:
 
 
 @shows(
-    "tensor hook",
+    "tensor.register_hook",
     fires="when the tensor's gradient is complete",
-    returns="the new gradient, of the same shape and dtype",
-    trap="on a weight: the gradient of this pass, not the sum in `.grad`",
+    returns="the new gradient, same shape and dtype",
+    trap="on a weight: only this pass, not the sum in `.grad`",
 )
 def tensor_hook(row: Row) -> None:
     x, seen = x_that_requires(), []
@@ -165,31 +146,31 @@ def tensor_hook(row: Row) -> None:
 
 
 @shows(
-    "post-accumulate hook",
+    "tensor.register_post_accumulate_grad_hook",
     fires="when the gradient has been added to `.grad`",
     returns="nothing; a value is an error",
     trap="a tensor that is not a leaf refuses it",
 )
 def post_accumulate_hook(row: Row) -> None:
     parameter, seen = Noting().weight, []
-    handle = row.put_on(lambda parameter: seen.append(parameter.grad.item()), parameter=parameter)
+    handle = row.put_on(lambda parameter: seen.append(parameter.grad.item()), tensor=parameter)
     for _ in range(2):
         (3 * parameter).backward()
     assert seen == [3, 6]
     row.take_off(handle)
     (3 * parameter).backward()
     assert seen == [3, 6]
-    with row.put_on(lambda parameter: parameter.grad, parameter=parameter), pytest.raises(RuntimeError, match="None"):
+    with row.put_on(lambda parameter: parameter.grad, tensor=parameter), pytest.raises(RuntimeError, match="None"):
         (3 * parameter).backward()
     with pytest.raises(RuntimeError, match="non-leaf"):
-        row.put_on(print, parameter=2 * parameter)
+        row.put_on(print, tensor=2 * parameter)
 
 
 @shows(
-    "multi-grad hook",
-    fires="when the last gradient that this pass computes for them is there; that of the loss itself does not count",
+    "graph.register_multi_grad_hook",
+    fires="when the last of their gradients in this pass is there",
     returns="nothing; a value is ignored",
-    trap="None for a tensor that the pass does not reach",
+    trap="None for a tensor that is not reached",
 )
 def multi_grad_hook(row: Row) -> None:
     seen: list[object] = []
@@ -213,7 +194,7 @@ def multi_grad_hook(row: Row) -> None:
 
 
 @shows(
-    "node pre-hook",
+    "node.register_prehook",
     fires="before the node runs, after the tensor's hooks",
     returns="the new `grad_outputs`, a tuple",
     trap="`tensor.grad` is kept before it",
@@ -222,7 +203,7 @@ def node_pre_hook(row: Row) -> None:
     x, seen = x_that_requires(), []
     y = 2 * x
     y.retain_grad()
-    handle = row.put_on(lambda grad_outputs: seen.append("node pre-hook") or (10 * grad_outputs[0],), tensor=y)
+    handle = row.put_on(lambda grad_outputs: seen.append("node pre-hook") or (10 * grad_outputs[0],), node=y.grad_fn)
     y.register_hook(lambda grad: seen.append("tensor"))
     x.register_hook(lambda grad: seen.append("the node has run"))
     y.backward(retain_graph=True)
@@ -234,7 +215,7 @@ def node_pre_hook(row: Row) -> None:
 
 
 @shows(
-    "node hook",
+    "node.register_hook",
     fires="after the node has run",
     returns="the new `grad_inputs`, a tuple",
     trap="a leaf has no `grad_fn`",
@@ -246,7 +227,7 @@ def node_hook(row: Row) -> None:
         lambda grad_inputs, grad_outputs: (
             seen.append((grad_inputs[0].item(), grad_outputs[0].item())) or (10 * grad_inputs[0], *grad_inputs[1:])
         ),
-        tensor=y,
+        node=y.grad_fn,
     )
     y.backward(retain_graph=True)
     assert seen == [(2, 1)]
@@ -255,4 +236,34 @@ def node_hook(row: Row) -> None:
     y.backward()
     assert len(seen) == 1
     with pytest.raises(AttributeError):
-        row.put_on(print, tensor=x)
+        row.put_on(print, node=x.grad_fn)
+
+
+@shows(
+    "module.register_backward_hook",
+    fires="when the last operation of `forward` has run backward",
+    returns="the new `grad_input`, a tuple",
+    trap="outdated: it sees only the last operation",
+)
+def legacy_backward_hook(row: Row) -> None:
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            middle = 5 * x
+            middle.register_hook(lambda grad: seen.append("first operation"))
+            return 2 * middle
+
+    module, x, seen = Twice(), x_that_requires(), []
+    handle = row.put_on(lambda module, grad_input, grad_output: seen.append(grad_input[0].item()), module=module)
+    with handle, pytest.warns(FutureWarning, match="full_backward"):
+        module(x).backward()
+    assert seen == [2, "first operation"]
+    assert x.grad == 10
+    x.grad = None
+    handle = row.put_on(lambda module, grad_input, grad_output: tuple(map(ten, grad_input)), module=module)
+    with handle, pytest.warns(FutureWarning, match="full_backward"):
+        module(x).backward()
+    assert x.grad == 100
+
+
+def ten(grad: torch.Tensor | None) -> torch.Tensor | None:
+    return None if grad is None else 10 * grad

@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 from hookscope_course.kernels import over_files
 from hookscope_course.learner.copies import chapters, edition_of
-from hookscope_course.learner.edition import FOLDED
+from hookscope_course.learner.edition import FOLDED, HANDLE
 from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from hookscope_course.practice.question import label, question
@@ -74,7 +74,8 @@ def folds(edition: nbformat.NotebookNode) -> list[list[nbformat.NotebookNode]]:
             level = 0
         if level:
             found[-1].append(cell)
-        if cell.metadata.get(FOLDED):
+        if cell.source == HANDLE:
+            assert cell.metadata[FOLDED]
             level = len(heads[0])
             found.append([])
     return found

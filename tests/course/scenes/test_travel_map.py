@@ -105,6 +105,6 @@ def test_the_certificate_counts_what_was_kept(monkeypatch: pytest.MonkeyPatch) -
     found = certificate(TravelMap().visit("prune"))
     rows = {row["part"]: row for row in found.rows}
     assert str(rows["Debug and build"]["guesses right at once"]).startswith("1 of ")
-    assert str(rows["Debug and build"]["exercises done"]).startswith("2 of ")
+    assert str(rows["Debug and build"]["exercises solved"]).startswith("2 of ")
     assert found.caption.startswith("Your journey through hookscope: 1 of ")
     assert "prune: fires, handle works" in found.alt
