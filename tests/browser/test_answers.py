@@ -21,7 +21,7 @@ from tests.shared.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 SIZES = ((1280, 800), (1440, 900), (1920, 1080))
-PAGES = [path for path in chapters(NOTEBOOKS) if path.stem[:2] <= "19"]
+PAGES = [path for path in chapters(NOTEBOOKS) if path.stem[:2] <= "21"]
 LOOK = """async ([place, inWhy, handle]) => {
     const notebook = window.jupyterapp.shell.currentWidget.content;
     const panel = notebook.node.querySelector(".jp-WindowedPanel-outer");
