@@ -209,10 +209,11 @@ def test_the_false_statements_are_false_and_the_true_ones_true() -> None:
     # Another vector, trained from another start, does the same: so D is false, and E true.
     lists = cloakroom_lists(200, seed=6, comes="Ben", waits="Anna")
     hers = things_of(lists.tokens, "Anna")
-    other = torch.nn.Parameter(torch.zeros(32))
+    start = 0.5 * VECTOR + 0.3 * torch.randn(32, generator=torch.Generator().manual_seed(0))
+    other = torch.nn.Parameter(start)
     optimizer = torch.optim.Adam([other], lr=0.05)
     with model.blocks[0].register_forward_hook(adds(other)):
-        for _ in range(60):
+        for _ in range(100):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(lists.tokens)[:, -1], hers)
             torch.autograd.backward(loss)
