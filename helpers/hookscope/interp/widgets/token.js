@@ -220,8 +220,8 @@ function readerOf(model) {
 
 /** One line on what there is to do and to see. */
 const about = (model) => ["Click a cell of the map: a token in a layer.",
-  model.get("_predictions").length ? "The words are what the model would say if it ended there." : "",
-  model.get("_maps").length ? "The lines show where its attention looks." : ""].join(" ").trim();
+  model.get("_predictions").length ? "Words: what the model would say there." : "",
+  model.get("_maps").length ? "Lines: where its attention looks." : ""].join(" ").trim();
 
 function draw(model, el) {
   const sample = choice(model, "sample", [], Number);
