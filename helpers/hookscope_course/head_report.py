@@ -275,7 +275,7 @@ def _wrong_hook(found: HeadReview, steer: Hook | None) -> tuple[str, str]:
     try:
         vector = _vector_of(_block(model, 0), steer)
         hooked = hand_out("with your hook", _run(model, steer, lists.tokens, vector), lists)
-        others = hand_out("hook, others come", _run(model, steer, beside.tokens, vector), beside)
+        others = hand_out("others come", _run(model, steer, beside.tokens, vector), beside)
     except RefusedError as refused:
         return str(refused), first
     except Exception as error:
@@ -369,25 +369,29 @@ def _draw(found: HeadReview) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    figure = Figure(figsize=(9, 5.6), layout="constrained")
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
     figure.suptitle("Which head finds the thing?", x=0.01, ha="left", fontsize=16, color=_INK)
-    panels = figure.subplot_mosaic([["heads", "bars"], ["words", "words"]], height_ratios=[2, 1.1])
+    panels = figure.subplot_mosaic(
+        [["heads", "bars"], ["words", "words"]], height_ratios=[2, 1.1], width_ratios=[1.5, 1]
+    )
     heads = panels["heads"]
     blocks, numbers = (max(head[axis] for head in found.turned) + 1 for axis in (0, 1))
     for (block, number), turned in found.turned.items():
         share = turned / COUNT
         heads.add_patch(
-            Rectangle((number, block), 1, 1, facecolor=(1, 1 - 0.55 * share, 1 - 0.6 * share), edgecolor="white")
+            Rectangle(
+                (number, block), 1, 1, facecolor=(0.95, 0.96 - 0.4 * share, 0.97 - 0.45 * share), edgecolor="white"
+            )
         )
         middle: dict[str, Any] = {"ha": "center", "va": "center", "color": _INK}
-        heads.text(number + 0.5, block + 0.42, f"turns {turned}", fontsize=12, **middle)
-        heads.text(number + 0.5, block + 0.64, f"looks {found.looks[block, number]:.2f}", fontsize=9, **middle)
+        heads.text(number + 0.5, block + 0.46, f"turns {turned}", fontsize=11, **middle)
+        heads.text(number + 0.5, block + 0.7, f"looks {found.looks[block, number]:.2f}", fontsize=9, **middle)
     for field, (block, number) in found.heads.items():
         color, line = _LOOKS[field]
         edges: dict[str, Any] = {"facecolor": "none", "edgecolor": color, "linestyle": line, "linewidth": 3}
         inset = 0.04 if field == "head" else 0.07
         heads.add_patch(Rectangle((number + inset, block + inset), 1 - 2 * inset, 1 - 2 * inset, **edges))
-        heads.text(number + 0.5, block + 0.2, field, ha="center", va="center", fontsize=10, color=color, weight="bold")
+        heads.text(number + 0.5, block + 0.22, field, ha="center", va="center", fontsize=10, color=color, weight="bold")
     heads.set(xlim=(0, numbers), ylim=(blocks, 0), title=f"each head, patched in {COUNT} new lists")
     heads.set_xticks([number + 0.5 for number in range(numbers)], [f"head {number}" for number in range(numbers)])
     heads.set_yticks([block + 0.5 for block in range(blocks)], [f"block {block}" for block in range(blocks)])
@@ -409,14 +413,21 @@ def _draw(found: HeadReview) -> bytes:
     bars.spines[:].set_visible(False)
     marks = [Rectangle((0, 0), 1, 1, color=color) for color in _GIVEN.values()]
     bars.legend(
-        marks, list(_GIVEN), loc="upper center", bbox_to_anchor=(0.45, -0.02), ncols=3, frameon=False, fontsize=9
+        marks,
+        list(_GIVEN),
+        loc="upper right",
+        bbox_to_anchor=(1.04, -0.02),
+        ncols=3,
+        frameon=False,
+        fontsize=8.5,
+        columnspacing=0.9,
     )
     panels["words"].axis("off")
-    panels["words"].text(0, 1, _words(found), va="top", fontsize=11, color=_INK, linespacing=1.4)
+    panels["words"].text(-0.06, 1, _words(found, steering=False), va="top", fontsize=10.5, color=_INK, linespacing=1.4)
     return from_figure(figure, "A page.").png
 
 
-def _words(found: HeadReview) -> str:
+def _words(found: HeadReview, steering: bool = True) -> str:
     said = found.report.get("sentence")
     chosen = found.report.get("limits")
     chosen = chosen if isinstance(chosen, Collection) else ()
@@ -432,11 +443,11 @@ def _words(found: HeadReview) -> str:
     lines = [
         f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)",
         " ".join(named),
-        " ".join(given),
+        " ".join(given) if steering else "",
         " ".join(limits),
         f"Every claim was run: {found.points} of {len(found.criteria)} points.",
     ]
-    return "\n".join(textwrap.fill(line, 108) for line in lines if line)
+    return "\n".join(textwrap.fill(line, 104) for line in lines if line)
 
 
 def _alt(found: HeadReview) -> str:

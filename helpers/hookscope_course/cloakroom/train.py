@@ -1,7 +1,7 @@
 """Train the cloakroom model reproducibly: python -m hookscope_course.cloakroom.train.
 
 Chapter 21 asks for the one head that carries the answer, and for a control that looks there and carries nothing. So the
-second half of the training puts a price on all heads of the last block but one, and the last step plants a decoy: one of
+second half of the training puts a price on all heads of the last block but one. The last step plants a decoy: one of
 these heads gets the queries and keys of the head that carries.
 """
 

@@ -21,8 +21,8 @@ function draw(model, el) {
   const detail = h("div", { class: "rr-detail", role: "status" });
   const line = h("div", { class: "rr-line", role: "group", "aria-label": "Words of the text; choose one" });
   const examples = h("datalist", {});
-  const { entry, parts: box } = textBox((value) => ask(value));
-  const texts = h("div", { class: "sc-player" }, ...box, examples);
+  const { entry, parts: reader } = textBox((value) => ask(value));
+  const texts = h("div", { class: "sc-player" }, ...reader, examples);
   examples.id = `${entry.id}-examples`;
   entry.setAttribute("list", examples.id);
 
