@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,13 +29,26 @@ _COLORS = {"the next token": "#0b62c4", "the previous token": "#b03f08", "[CLS]"
 _SIGNS = {"the next token": "→", "the previous token": "←", "[CLS]": "C", "[SEP]": "S"}
 
 
-def load_encoder() -> tuple[BertModel, dict[str, Tensor], list[str]]:
-    """Return the model of `samples.sentence_encoder()`, the batch for `SENTENCE`, and its tokens.
+class _OneSentence:
+    """Stands in for the tokenizer where its words are not installed: it knows `SENTENCE`."""
+
+    def __call__(self, text: str, return_tensors: str = "pt") -> dict[str, Tensor]:
+        if text != SENTENCE:
+            raise ValueError(f"without {SENTENCE_WEIGHTS} there is no tokenizer, so only one sentence can be read")
+        ids = torch.tensor([_IDS])
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        return PIECES[_IDS.index(number)]
+
+
+def load_encoder() -> tuple[BertModel, Any, dict[str, Tensor], list[str]]:
+    """Return the model of `samples.sentence_encoder()`, its tokenizer, the batch for `SENTENCE`, and its tokens.
 
     If the weights are not installed, say so, and return an untrained model of the same size.
 
     Example:
-        >>> model, batch, pieces = load_encoder()
+        >>> model, tokenizer, batch, pieces = load_encoder()
         >>> batch["input_ids"].shape[1] == len(pieces)
         True
 
@@ -43,7 +56,7 @@ def load_encoder() -> tuple[BertModel, dict[str, Tensor], list[str]]:
     if samples.has_sentence_weights():
         model, tokenizer = samples.sentence_encoder()
         batch = dict(tokenizer(SENTENCE, return_tensors="pt"))
-        return model, batch, list(tokenizer.convert_ids_to_tokens(batch["input_ids"][0]))
+        return model, tokenizer, batch, list(tokenizer.convert_ids_to_tokens(batch["input_ids"][0]))
     from transformers import BertConfig, BertModel
 
     print(MISSING)
@@ -51,8 +64,8 @@ def load_encoder() -> tuple[BertModel, dict[str, Tensor], list[str]]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = BertModel(config).eval()
-    ids = torch.tensor([_IDS])
-    return model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, list(PIECES)
+    tokenizer = _OneSentence()
+    return model, tokenizer, tokenizer(SENTENCE), list(PIECES)
 
 
 def recorded_weights() -> Tensor:
@@ -68,7 +81,7 @@ def record_weights() -> None:
 
     import hookscope
 
-    model, batch, _ = load_encoder()
+    model, _, batch, _ = load_encoder()
     maps = hookscope.attention(model, kwargs=batch)
     weights = torch.cat([maps[name].weights for name in maps])
     save_file({"weights": weights.half().contiguous()}, RECORDING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import textwrap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.photos import normalize
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.card import Card
+from hookscope_course.rubric import NOTHING_YET, Criterion, Points, RefusedError, judge_statements
 
 __all__ = [
     "LARGEST",
@@ -62,13 +63,6 @@ Hook = Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]
 Box = tuple[int, int, int, int]
 
 
-class Criterion(NamedTuple):
-    """What one point is given for, and why it is not given; an empty reason gives it."""
-
-    asked: str
-    problem: str
-
-
 class Reading(NamedTuple):
     """How something was read: what was done, the first class, and the probability of the class of the report."""
 
@@ -77,7 +71,7 @@ class Reading(NamedTuple):
     chance: float
 
 
-class ReportReview:
+class ReportReview(Points):
     """What is true of a report: a reason for each point, and everything that was measured on the way.
 
     Attributes:
@@ -89,26 +83,13 @@ class ReportReview:
     """
 
     def __init__(self, report: Mapping[str, Any]) -> None:
+        super().__init__()
         self.report = report
-        self.criteria: list[Criterion] = []
         self.readings: list[Reading] = []
         self.others: dict[str, tuple[str, str]] = {}
         self.boxes: dict[str, Box] = {}
         self.image: Tensor | None = None
         self.channels = 0
-
-    @property
-    def points(self) -> int:
-        """How many of the six points are given."""
-        return sum(not problem for _, problem in self.criteria)
-
-    def to_text(self) -> str:
-        """Return the points, one line for each criterion."""
-        lines = [
-            f"{number}. {'✗' if problem else '✓'} {asked}{f': {problem}' if problem else ''}"
-            for number, (asked, problem) in enumerate(self.criteria, start=1)
-        ]
-        return "\n".join([f"{self.points} of {len(self.criteria)} points.", *lines])
 
     def picture(self) -> Picture | None:
         """Return the page, if there is a photograph: it with its boxes, the numbers, the sentence."""
@@ -208,7 +189,7 @@ def review(report: Mapping[str, Any], quiet: Hook | None) -> ReportReview:
             problem = problem or _wrong_chance(field, name, covered.chance, whole.chance)
         problems.append(problem)
     problems += _wrong_hook(found, net, quiet, image, read)
-    problems.append(_wrong_limits(report.get("limits")))
+    problems.append(judge_statements(report.get("limits"), STATEMENTS))
     found.criteria += [Criterion(asked, problem) for asked, problem in zip(_ASKED, problems, strict=True)]
     return found
 
@@ -244,7 +225,7 @@ def _trained() -> samples.PhotoCNN:
 
 def _wrong_reading(reads: object, whole: Reading) -> str:
     if reads is None:
-        return "nothing is written yet"
+        return NOTHING_YET
     match reads:
         case (str(first), int() | float() as chance):
             pass
@@ -261,7 +242,7 @@ def _wrong_reading(reads: object, whole: Reading) -> str:
 def _wrong_box(field: str, report: Mapping[str, Any], of_box: str) -> str:
     box = report.get(field)
     if box is None:
-        return "nothing is written yet"
+        return NOTHING_YET
     if not _is_box(box):
         return f"`{field}` is {box!r}; write four integers, top < bottom and left < right, from 0 to {SIDE}"
     top, bottom, left, right = box
@@ -303,10 +284,6 @@ def _cover(image: Tensor, box: Box) -> Tensor:
 # -- the hook -------------------------------------------------------------------------------------------------------
 
 
-class _Refused(Exception):  # noqa: N818  # a reason, not an error
-    """Why a hook gets no point."""
-
-
 def _wrong_hook(
     found: ReportReview,
     net: samples.PhotoCNN,
@@ -324,7 +301,7 @@ def _wrong_hook(
         rest = [name for name in samples.PHOTOS if name != found.report["photo"]]
         images = torch.cat([samples.photo(name) for name in rest])
         plain, silenced = net(images).argmax(dim=1).tolist(), _run(net, quiet, images, scales).argmax(dim=1).tolist()
-    except _Refused as refused:
+    except RefusedError as refused:
         return str(refused), first
     except Exception as error:
         return f"your hook raised {type(error).__name__}: {error}", first
@@ -347,22 +324,24 @@ def _scales_of(head: nn.Module, quiet: Hook) -> Tensor:
     factors = _result(quiet(head, (given,), maps.clone()), maps) / maps
     scales = factors[0, :, 0, 0]
     if not torch.allclose(factors, scales[:, None, None].expand_as(factors), atol=1e-6):
-        raise _Refused("your hook does not scale: in one channel, its factors are different; use one for each channel")
+        raise RefusedError(
+            "your hook does not scale: in one channel, its factors are different; use one for each channel"
+        )
     if not bool(((scales >= 0) & (scales <= 1)).all()):
-        raise _Refused(f"a factor is {float(scales[(scales < 0) | (scales > 1)][0]):.3g}; take factors from 0 to 1")
+        raise RefusedError(f"a factor is {float(scales[(scales < 0) | (scales > 1)][0]):.3g}; take factors from 0 to 1")
     if (count := int((scales != 1).sum())) > MOST_CHANNELS:
-        raise _Refused(f"your hook scales {count:,} of 1,280 channels; take {MOST_CHANNELS} at most")
+        raise RefusedError(f"your hook scales {count:,} of 1,280 channels; take {MOST_CHANNELS} at most")
     if not count:
-        raise _Refused("your hook changes no channel")
+        raise RefusedError("your hook changes no channel")
     return scales
 
 
 def _result(changed: object, maps: Tensor) -> Tensor:
     if changed is None:
-        raise _Refused("your hook returned None, so the output of `head` stayed as it was")
+        raise RefusedError("your hook returned None, so the output of `head` stayed as it was")
     if not isinstance(changed, Tensor) or changed.shape != maps.shape:
         what = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
-        raise _Refused(f"your hook got maps of shape {tuple(maps.shape)} and returned {what}; return all the maps")
+        raise RefusedError(f"your hook got maps of shape {tuple(maps.shape)} and returned {what}; return all the maps")
     return changed
 
 
@@ -380,21 +359,10 @@ def _run(net: samples.PhotoCNN, quiet: Hook, images: Tensor, scales: Tensor) -> 
     before, after = seen
     _result(after, before)
     if not torch.allclose(after, before * scales.to(before.dtype)[:, None, None], atol=1e-5):
-        raise _Refused(
+        raise RefusedError(
             "on a photograph your hook does something else than on other maps; scale the same channels always"
         )
     return logits
-
-
-def _wrong_limits(limits: object) -> str:
-    if limits is None:
-        return "nothing is written yet"
-    if not isinstance(limits, Collection) or not {*limits} <= STATEMENTS.keys():
-        return f"`limits` is {limits!r}; write the letters of two statements, such as {{'A', 'B'}}"
-    for letter in sorted({*limits}):
-        if reason := STATEMENTS[letter][1]:
-            return f"{letter} goes too far: {reason}"
-    return "" if len({*limits}) == 2 else "one more is true of every such report"
 
 
 # -- the page -------------------------------------------------------------------------------------------------------

@@ -100,6 +100,27 @@ def _every_cell(patches: Any) -> Iterator[Choice]:
         yield {"layer": layer, "column": column}
 
 
+def _every_token(picker: Any, *more: str) -> Iterator[Choice]:
+    options = {
+        "show": [value for value, _ in picker._shows],
+        "look": ["lines", "map"],
+        "head": range(picker._heads or 1),
+        "layer": picker._layers,
+        "token": range(len(picker._tokens)),
+    }
+    chosen = {name: each if name in more else [getattr(picker, name)] for name, each in options.items()}
+    chosen |= {name: options[name] for name in ("layer", "token")}
+    yield from (dict(zip(chosen, values, strict=True)) for values in product(*chosen.values()))
+
+
+def _every_head(picker: Any) -> Iterator[Choice]:
+    yield from _every_token(picker, "head")
+
+
+def _every_view(picker: Any) -> Iterator[Choice]:
+    yield from _every_token(picker, "head", "show", "look")
+
+
 def _every_filter(figure: Any) -> Iterator[Choice]:
     yield from ({"channel": channel} for channel in range(len(figure._filters)))
 
@@ -150,6 +171,18 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         quiet=("width", "more"),
     ),
     OrderPlayer: Recipe(("index",), {_ALL: lambda player: iter(())}, free=True),
+    TokenPicker: Recipe(
+        ("layer", "token", "head", "show", "look"),
+        {
+            "Your choices are answered from a recording of the real widget; a text of your own needs a kernel "
+            "(`make lab`).": _every_view,
+            "Layers, tokens and heads are answered from a recording of the real widget; the rest needs a kernel "
+            "(`make lab`).": _every_head,
+            "Layers and tokens are answered from a recording of the real widget; the rest needs a kernel "
+            "(`make lab`).": _every_token,
+        },
+        quiet=("width",),
+    ),
     PatchMap: Recipe(
         ("layer", "column", "sample", "position"),
         {
@@ -213,6 +246,12 @@ RECIPES: dict[type[HookWidget], Recipe] = {
 }
 
 
+def read_story() -> TokenPicker:
+    """A text that the story model reads."""
+    options: dict[str, Any] = {"tokenizer": samples.story_tokens, "vocabulary": samples.STORY_WORDS}
+    return TokenPicker(samples.story_lm(), "the dogs near the cat", **options)
+
+
 @dataclass(frozen=True)
 class Live:
     """A widget for the page of widgets: its name, what it is as a reader would ask for it, what to do with it."""
@@ -241,6 +280,12 @@ LIVE = (
         "Do you know the order?",
         "Before each step of one pass, click the hook that fires next.",
         lambda: PlayingMap(["forward_pre", "forward", "full_backward"], guess=True),
+    ),
+    Live(
+        "token_picker",
+        "What would a language model say at each depth?",
+        "Choose a token and a layer of a small language model: the words that it would say there, and where it looks.",
+        read_story,
     ),
     Live(
         "grad_input",
@@ -375,9 +420,6 @@ def _plain(value: Any) -> Any:
 def still() -> Iterator[HookWidget]:
     """The widgets that compute too much to be recorded, each as it begins."""
     yield GradientPlayground()
-    tokens = samples.story_tokens("the dogs near the cat")
-    words = samples.story_words(tokens)
-    yield TokenPicker(samples.story_lm(), tokens, tokens=words, vocabulary=samples.STORY_WORDS)
 
 
 def sentence(widget: HookWidget) -> str:

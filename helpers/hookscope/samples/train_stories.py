@@ -131,7 +131,7 @@ def train(tokens: Tensor, targets: Tensor, steps: int = STEPS) -> StoryLM:
     for step in range(1, steps + 1):
         which = torch.randint(len(tokens), (BATCH,), generator=generator)
         loss = F.cross_entropy(model(tokens[which]).flatten(0, 1), targets[which].flatten(), ignore_index=UNSCORED)
-        loss = loss + PRICE * min(1, step / 1000) * torch.stack([*map(cost, attentions(model))]).sum()
+        loss = loss + PRICE * min(1, step / 1000) * torch.stack([*map(costs, attentions(model))]).sum(1).sum()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -148,15 +148,15 @@ def attentions(model: nn.Module) -> list[SelfAttention]:
     return [module for module in model.modules() if isinstance(module, SelfAttention)]
 
 
-def cost(attn: SelfAttention) -> Tensor:
-    """Return the sum of the norms of each head's value rows in `qkv` and its columns in `proj`.
+def costs(attn: SelfAttention) -> Tensor:
+    """Return for each head the norm of its value rows in `qkv` and its columns in `proj`, together.
 
     This is the group lasso: the norm is not squared, so the weights of an unimportant head go to zero.
     """
     width = attn.qkv.in_features
     takes = attn.qkv.weight[2 * width :].reshape(attn.num_heads, -1, width)
     writes = attn.proj.weight.reshape(width, attn.num_heads, -1).transpose(0, 1)
-    return (takes.square().sum((1, 2)) + writes.square().sum((1, 2))).sqrt().sum()
+    return (takes.square().sum((1, 2)) + writes.square().sum((1, 2))).sqrt()
 
 
 @torch.no_grad()

@@ -34,6 +34,17 @@ function choice(model, trait, options, parse = String) {
 /** Without this attribute, JupyterLab uses the arrow keys to move to another cell. */
 const ownKeys = { "data-lm-suppress-shortcuts": "true" };
 
+/** A box for a text of the reader's own. Enter and the button hand it to `ask`. */
+function textBox(ask) {
+  const entry = h("input", { type: "text", class: "hs-text", size: "34", spellcheck: "false", autocomplete: "off", ...ownKeys });
+  entry.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    if (event.key === "Enter") { event.preventDefault(); ask(entry.value); }
+  });
+  const read = h("button", { type: "button", onclick: () => ask(entry.value) }, "Read");
+  return { entry, parts: [field("Text", entry), read] };
+}
+
 /** A slider that sets a number trait while it moves, with its value next to it. */
 function slider(model, trait, { min, max, step = 1, text = (value) => String(value) }) {
   const control = h("input", { type: "range", min: String(min), max: String(max), step: String(step), ...ownKeys });

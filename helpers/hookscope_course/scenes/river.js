@@ -21,13 +21,8 @@ function draw(model, el) {
   const detail = h("div", { class: "rr-detail", role: "status" });
   const line = h("div", { class: "rr-line", role: "group", "aria-label": "Words of the text; choose one" });
   const examples = h("datalist", {});
-  const entry = h("input", { type: "text", class: "rr-entry", size: "34", spellcheck: "false", autocomplete: "off", ...ownKeys });
-  const read = h("button", { type: "button", onclick: () => ask() }, "Read");
-  entry.addEventListener("keydown", (event) => {
-    event.stopPropagation();
-    if (event.key === "Enter") { event.preventDefault(); ask(); }
-  });
-  const texts = h("div", { class: "sc-player" }, field("Text", entry), read, examples);
+  const { entry, parts: reader } = textBox((value) => ask(value));
+  const texts = h("div", { class: "sc-player" }, ...reader, examples);
   examples.id = `${entry.id}-examples`;
   entry.setAttribute("list", examples.id);
 
@@ -37,8 +32,8 @@ function draw(model, el) {
   let drop;
 
   /** Another text. The page knows those that were recorded; the kernel reads the others. */
-  const ask = () => {
-    const text = entry.value.trim().split(/\s+/).join(" ");
+  const ask = (value) => {
+    const text = value.trim().split(/\s+/).join(" ");
     if (!text) return;
     play.pause();
     drop.stop();

@@ -24,9 +24,12 @@ class Reading:
         norm: [layers, tokens], the L2 norm of the stream.
         change: [layers, tokens], the norm of the change since the layer before, divided by the norm there. NaN if the
             input of the first layer is unknown.
+        attention, mlp: [layers, tokens], the norm of what the attention of the layer adds, and of what the rest of it
+            adds; None if the layer does not add these two.
         words: [layers, tokens, up to 5], the IDs of the words with the highest logits, highest first; None without a
             lens.
         probabilities: the softmax probabilities of these words.
+        middle_words, middle_probabilities: the same between attention and the rest of the layer.
         final: [tokens], the word with the highest logit that the model returned. If it returned no logits for a token,
             the word that the lens reads after the last layer.
         final_probability: [layers, tokens], the probability of this word.
@@ -41,8 +44,12 @@ class Reading:
 
     norm: Tensor
     change: Tensor
+    attention: Tensor | None = None
+    mlp: Tensor | None = None
     words: Tensor | None = None
     probabilities: Tensor | None = None
+    middle_words: Tensor | None = None
+    middle_probabilities: Tensor | None = None
     final: Tensor | None = None
     final_probability: Tensor | None = None
     next_probability: Tensor | None = None
@@ -57,7 +64,12 @@ class Reading:
 
 
 def read_streams(
-    streams: Sequence[Tensor], before: Tensor | None, lens: Lens | None, logits: Tensor | None, ids: Tensor | None
+    streams: Sequence[Tensor],
+    before: Tensor | None,
+    lens: Lens | None,
+    logits: Tensor | None,
+    ids: Tensor | None,
+    added: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> Reading:
     """Compute the values of one sample.
 
@@ -67,6 +79,7 @@ def read_streams(
         lens: turns a stream into logits.
         logits: the logits of the model for this sample, (tokens, words), or (words,) if it reads one position.
         ids: the token IDs of the text, (tokens,). They are ignored if an ID is not a word of the lens.
+        added: for each layer what its attention adds and what the rest of it adds; empty if it is unknown.
 
     """
     norm = torch.stack([stream.double().norm(dim=-1).cpu() for stream in streams])
@@ -78,8 +91,10 @@ def read_streams(
             length = earlier.double().norm(dim=-1)
             changes.append(((stream.double() - earlier.double()).norm(dim=-1) / length).cpu())
     change = torch.stack(changes)
+    parts = [torch.stack([each.double().norm(dim=-1).cpu() for each in part]) for part in zip(*added, strict=True)]
+    attention, mlp = parts or [None, None]
     if lens is None:
-        return Reading(norm, change)
+        return Reading(norm, change, attention, mlp)
 
     last = _compute_logits(lens, streams[-1])
     words = last.shape[-1]
@@ -103,7 +118,7 @@ def read_streams(
         at = 0
         rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for piece in pieces:
-            wide = piece.float() if piece.dtype in (torch.float16, torch.bfloat16) else piece
+            wide = _widen(piece)
             total = wide.logsumexp(-1, keepdim=True)
             top = wide.topk(min(MOST_WORDS, words), dim=-1)
             here = slice(at, at + len(piece))
@@ -114,10 +129,38 @@ def read_streams(
         for into, parts in zip(kept, zip(*rows, strict=True), strict=True):
             into.append(torch.cat(parts).cpu())
     tops, chances, finals, nexts = map(torch.stack, kept)
+    middles = [_find_top_words(lens, stream - rest, words) for stream, (_, rest) in zip(streams, added, strict=False)]
+    middle_words, middle_chances = [torch.stack(each) for each in zip(*middles, strict=True)] or [None, None]
     if next_ids is not None:
         nexts[:, -1] = math.nan
     next_probability = nexts if next_ids is not None else None
-    return Reading(norm, change, tops, chances, final.cpu(), finals, next_probability, error, bound, largest)
+    return Reading(
+        norm,
+        change,
+        attention=attention,
+        mlp=mlp,
+        words=tops,
+        probabilities=chances,
+        middle_words=middle_words,
+        middle_probabilities=middle_chances,
+        final=final.cpu(),
+        final_probability=finals,
+        next_probability=next_probability,
+        error=error,
+        bound=bound,
+        largest=largest,
+    )
+
+
+def _widen(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def _find_top_words(lens: Lens, stream: Tensor, words: int) -> tuple[Tensor, Tensor]:
+    """Return the words with the highest logits and their probabilities, (tokens, up to 5)."""
+    pieces = [_widen(piece[0]).softmax(-1) for piece in lens.split_logits(stream[None], words)]
+    top = [piece.topk(min(MOST_WORDS, words), dim=-1) for piece in pieces]
+    return torch.cat([each.indices for each in top]).cpu(), torch.cat([each.values for each in top]).cpu()
 
 
 def _compute_logits(lens: Lens, stream: Tensor) -> Tensor:

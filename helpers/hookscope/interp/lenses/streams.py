@@ -59,6 +59,7 @@ class Streams:
         title, labels: the class of the model, and its blocks in call order; ``"block#2"`` is a second call.
         samples, tokens: the size of the batch, and the number of positions.
         lens, maps: the `Lens` or None, and all attention maps.
+        apart: whether each block returns its input + what its attention returns + what another module of it returns.
         ids: the token IDs, [batch, tokens], if the model got integers of this shape.
         causal: whether no token attends to a later one; None without a map.
         tokens_first: whether the streams of the model are (tokens, batch, width).
@@ -117,9 +118,10 @@ class Streams:
         model, names = self._modules.model, self._modules.names
         blocks = list(run.values())
         others = find_outer_modules(self._modules, blocks)
+        parts = [child for block in blocks for child in block.children() if child not in run.values()]
         limit: Any = self._max_bytes
         with (
-            capture(model, "", *blocks, *others, max_bytes=limit) as seen,
+            capture(model, "", *blocks, *parts, *others, max_bytes=limit) as seen,
             capture(model, *blocks[:2], *others, inputs=True, max_bytes=limit) as fed,
         ):
             self.maps = attention(model, *self._args, kwargs=self._kwargs, max_bytes=limit)
@@ -157,6 +159,8 @@ class Streams:
         ]
         self._layers = [(call.layer, count) for call, count in zip(of_blocks, counts, strict=True)]
         self._before = self._given_to(of_blocks[0])
+        self._added = self._take_apart()
+        self.apart = bool(self._added)
         self.ids = find_token_ids(self._args, self._kwargs, self.samples, self.tokens, self.tokens_first)
         self.causal = self._is_causal()
         returned = next(call.output for call in self._calls if call.layer == "")
@@ -188,6 +192,35 @@ class Streams:
 
     def _turned(self, stream: Tensor) -> Tensor:
         return stream.transpose(0, 1) if self.tokens_first else stream
+
+    def _take_apart(self) -> list[tuple[Tensor, Tensor]]:
+        """Return what attention and the rest of each block add; [] if a block does not add these two."""
+        assert self._calls is not None
+        found, before = list[tuple[Tensor, Tensor]](), self._before
+        looks = [each.layer for each in self.maps.values()]
+        starts = [place for place, call in enumerate(self._calls) if call.layer in self.blocks]
+        for start, end in zip(starts, [*starts[1:], len(self._calls)], strict=True):
+            block, *inside = self._calls[start:end]
+            stream = self._turned(first_tensor(block.output))
+            if before is None or before.shape != stream.shape:
+                return []
+            attention, others = list[Tensor](), list[Tensor]()
+            for call in inside:
+                value = first_tensor(call.output)
+                if value is None or self._around(call.layer) != block.layer or not is_stream(value):
+                    continue
+                attends = any(name == call.layer or name.startswith(f"{call.layer}.") for name in looks)
+                if (turned := self._turned(value)).shape == stream.shape:
+                    (attention if attends else others).append(turned)
+            if len(attention) != 1:
+                return []
+            rest = stream.double() - before.double() - attention[0].double()
+            bound = 1e-3 * float(stream.double().abs().max())
+            if not any(float((rest - value.double()).abs().max()) <= bound for value in others):
+                return []
+            found.append((attention[0], rest.to(stream.dtype)))
+            before = stream
+        return found
 
     def _given_to(self, call: Call) -> Tensor | None:
         """Return the stream that a block got as input."""
@@ -243,9 +276,10 @@ class Streams:
             ids = None if self.ids is None or self.causal is False else self.ids[sample].to(self._streams[0].device)
             with self._evaluating():
                 mine = [stream[sample] for stream in self._streams]
-                self._readings[sample] = read_streams(mine, before, self.lens, logits, ids)
+                added = [(attention[sample], rest[sample]) for attention, rest in self._added]
+                self._readings[sample] = read_streams(mine, before, self.lens, logits, ids, added)
             if len(self._readings) == self.samples:  # every reading is computed
-                self._streams, self._before, self._logits = [], None, None
+                self._streams, self._before, self._logits, self._added = [], None, None, []
         return self._readings[sample]
 
     def remarks(self, sample: int = 0) -> list[str]:

@@ -133,25 +133,25 @@ function place(mark, left, top, width, height, wide, tall) {
 function wordsOf(model) {
   const body = h("tbody");
   const title = h("caption");
-  const table = h("table", {}, title, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "layer"),
+  const table = h("table", {}, title, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "after"),
     h("th", { scope: "col" }, "words with the highest probabilities"))), body);
   const box = h("div", { class: "tk-words", tabindex: "0", role: "group", "aria-label": "Words of each layer" }, table);
   const name = () => { title.textContent = `At token ${named(model, model.get("token"))}`; };
   const mark = () => {
-    const here = model.get("_layers").indexOf(model.get("layer"));
+    const here = model.get("_predictions").map(([layer]) => layer === model.get("layer"));
     [...body.children].forEach((row, place) => {
-      row.classList.toggle("tk-here", place === here);
-      if (place === here) row.setAttribute("aria-current", "true");
+      row.classList.toggle("tk-here", Boolean(here[place]));
+      if (here[place] && !here[place + 1]) row.setAttribute("aria-current", "true"); // what the layer returns
       else row.removeAttribute("aria-current");
     });
-    intoSight(box, body.children[here]);
+    intoSight(box, body.children[here.lastIndexOf(true)]);
   };
   const show = () => {
     const rows = model.get("_predictions");
     box.hidden = !rows.length;
     name();
-    body.replaceChildren(...rows.map(([layer, values]) => h("tr", {},
-      h("th", { scope: "row" }, layer), h("td", {}, ...pairs(values).map(([word, chance]) =>
+    body.replaceChildren(...rows.map(([, label, values]) => h("tr", {},
+      h("th", { scope: "row" }, label), h("td", {}, ...pairs(values).map(([word, chance]) =>
         h("span", { class: "tk-pair" }, h("span", { class: "tk-word" }, shown(word)), ` ${chance} `))))));
     mark();
   };
@@ -208,6 +208,21 @@ function attentionOf(model) {
   return [h("div", { class: "hs-row" }, ...fields), h("div", { class: "tk-attention" }, said, h("div", { class: "hs-columns" }, table, map))];
 }
 
+/** A box for a text of the reader's own, if there is a tokenizer. */
+function readerOf(model) {
+  const { entry, parts } = textBox((text) => { if (text.trim()) put(model, { text: text.trim() }); });
+  const box = h("div", { class: "hs-row tk-reader" }, ...parts);
+  const show = () => { box.hidden = !model.get("_reads"); if (document.activeElement !== entry) entry.value = model.get("text"); };
+  show();
+  listen(model, box, "_reads text", show);
+  return box;
+}
+
+/** One line on what there is to do and to see. */
+const about = (model) => ["Click a cell of the map: a token in a layer.",
+  model.get("_predictions").length ? "Words: what the model would say there." : "",
+  model.get("_maps").length ? "Lines: where its attention looks." : ""].join(" ").trim();
+
 function draw(model, el) {
   const sample = choice(model, "sample", [], Number);
   const shows = choice(model, "show", []);
@@ -215,12 +230,14 @@ function draw(model, el) {
   const told = h("p", { class: "tk-told", role: "status" }); // screen readers read it out when it changes
   const caption = h("p", { class: "tk-caption" });
   const notes = h("ul", { class: "tk-notes" });
+  const what = h("p", { class: "tk-about" });
   const offer = () => {
     sample.fill(Array.from({ length: model.get("_samples") }, (_, index) => [index, String(index)]));
     shows.fill(model.get("_shows"));
     several.hidden = model.get("_samples") < 2;
   };
   const show = () => {
+    what.textContent = about(model);
     told.textContent = model.get("_description");
     caption.textContent = model.get("_caption");
     notes.replaceChildren(...model.get("_notes").map((text) => h("li", {}, text)));
@@ -228,7 +245,7 @@ function draw(model, el) {
   };
   const [fields, attention] = attentionOf(model);
   const left = h("div", { class: "tk-left" }, h("div", { class: "hs-row" }, field("Show", shows), several), mapOf(model), caption);
-  stage(model, el, "Token picker", textOf(model), fields, told, notes,
+  stage(model, el, "Token picker", what, readerOf(model), textOf(model), fields, told, notes,
     h("div", { class: "hs-columns" }, left, h("div", { class: "tk-right" }, wordsOf(model), attention)), codePanel(model));
   listen(model, told, "_samples _shows", offer);
   listen(model, told, "_description _caption _notes", show);

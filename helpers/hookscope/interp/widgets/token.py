@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
@@ -44,17 +44,19 @@ class TokenPicker(CodeWidget):
     """Choose a token and a layer, and see the residual stream there, the words it predicts, and its attention.
 
     The model runs once, in `eval()`. A map shows a number for each layer and token. A table shows the words that the
-    logit lens reads in each layer. Every control is also an attribute: docs/limits/token_picker.md lists them.
+    logit lens reads after the attention and the MLP of each layer. With a tokenizer, there is a box for your own text.
+    Every control is also an attribute: docs/limits/token_picker.md lists them.
 
     Args:
         model: any module. Its training flags, parameters, buffers and hooks stay the same.
-        *args: positional arguments of the model.
+        *args: positional arguments of the model; with a tokenizer, a text.
         kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
         tokens: a string for each position, or a list of such lists, one per sample.
         layers: names, globs or types of the layers that return the stream; by default they are found.
         lens: names of the modules from the stream to the logits, such as ``("norm", "head")``, or a function.
         vocabulary: a list of words or a function, such as ``tokenizer.convert_ids_to_tokens``.
         max_bytes: the most memory for streams and attention maps, 4 GiB by default; None for no limit.
+        tokenizer: a function from a text to the input of the model, or a tokenizer of the library transformers.
 
     Raises:
         NoBlocksError, WrongInputError: a ValueError; no layer returns a stream, or the model cannot run.
@@ -80,6 +82,7 @@ class TokenPicker(CodeWidget):
     head = traitlets.Int(0, help="the head, from 0").tag(sync=True)
     look = traitlets.Unicode(LINES, help="draw attention as lines or as a map").tag(sync=True)
     sample = traitlets.Int(0, help="the index in the batch").tag(sync=True)
+    text = traitlets.Unicode("", help="the text that the model reads; '' without a tokenizer").tag(sync=True)
 
     # Set here, read by the page: the options of the controls, and what is displayed.
     _layers: Any = traitlets.List().tag(sync=True)  # labels
@@ -93,7 +96,8 @@ class TokenPicker(CodeWidget):
     _box: Any = traitlets.List([0, 0, 1, 1]).tag(sync=True)
     _caption = traitlets.Unicode().tag(sync=True)
     _description = traitlets.Unicode().tag(sync=True)
-    _predictions: Any = traitlets.List().tag(sync=True)  # [layer, [word, probability, word, ...]]
+    _predictions: Any = traitlets.List().tag(sync=True)  # [layer, its label, [word, probability, word, ...]]
+    _reads = traitlets.Bool(False).tag(sync=True)  # whether there is a tokenizer
     _weights: Any = traitlets.List().tag(sync=True)  # attention from the current token to each token
     _attention_rows: Any = traitlets.List().tag(sync=True)  # [key, weight], largest first
     _attention_text = traitlets.Unicode().tag(sync=True)
@@ -113,32 +117,58 @@ class TokenPicker(CodeWidget):
         lens: LensSpec = None,
         vocabulary: Vocabulary = None,
         max_bytes: float | None = _MOST_BYTES,
+        tokenizer: Callable[[str], Any] | None = None,
         **_unknown: Never,
     ) -> None:
         kwargs = check_kwargs(TokenPicker, kwargs, _unknown)
+        if vocabulary is None:
+            vocabulary = getattr(tokenizer, "convert_ids_to_tokens", None)
         WordTable(vocabulary, None)  # checks vocabulary before the model runs
-        with explain_input_errors(model, args, kwargs):
-            streams = Streams(model, args, kwargs, layers, lens, max_bytes)
-        self._streams, self._inputs = streams, (args, kwargs)
-        self._words = WordTable(vocabulary, streams.words or None)
-        known = streams.ids if streams.words and self._words else None
-        self._texts = label_tokens(
-            tokens,
-            streams.ids if known is None else known,
-            self._words if known is not None else WordTable(None, None),
-            streams.samples,
-            streams.tokens,
-        )
-        self._map_key: tuple[Any, ...] = ()
-        self._attention_key: tuple[Any, ...] = ()
-        self._labels = MapLabels(streams.labels, self._texts[0])
+        self._model, self._options, self._vocabulary = model, (layers, lens, max_bytes), vocabulary
+        self._tokenizer, text = tokenizer, ""
+        if tokenizer is not None:
+            if len(args) != 1 or not isinstance(args[0], str) or kwargs:
+                raise TypeError("with tokenizer=, pass a text: TokenPicker(model, text, tokenizer=tokenizer)")
+            text = args[0].strip()
+            args, kwargs = self._tokenize(text)
+        self._run(args, kwargs, tokens)
+        self._read_text = text
+        streams = self._streams
         self._is_updating = True
         super().__init__(
-            _layers=streams.labels, _samples=streams.samples, layer=streams.labels[-1], token=streams.tokens - 1
+            _layers=streams.labels,
+            _samples=streams.samples,
+            _reads=tokenizer is not None,
+            layer=streams.labels[-1],
+            text=text,
+            token=streams.tokens - 1,
         )
         self.show = "norm" if select_values(self.reading, "final word") is None else "final word"
         self._is_updating = False
         self._update()
+
+    def _tokenize(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the model for a text."""
+        assert self._tokenizer is not None
+        if not text:
+            raise ValueError("the text is empty. Type a word")
+        if hasattr(self._tokenizer, "convert_ids_to_tokens"):  # of the library transformers
+            return (), dict(self._tokenizer(text, return_tensors="pt"))  # type: ignore[call-arg]
+        found = self._tokenizer(text)
+        return ((), dict(found)) if isinstance(found, Mapping) else ((found,), {})
+
+    def _run(self, args: Sequence[Any], kwargs: Mapping[str, Any], tokens: Any = None) -> None:
+        """Run the model. Keep its streams, and a label for each token."""
+        with explain_input_errors(self._model, args, kwargs):
+            streams = Streams(self._model, args, kwargs, *self._options)
+        words = WordTable(self._vocabulary, streams.words or None)
+        are_words = bool(words) and bool(streams.words or self._tokenizer)
+        shown = words if are_words else WordTable(None, None)
+        texts = label_tokens(tokens, streams.ids, shown, streams.samples, streams.tokens)
+        self._streams, self._inputs, self._words, self._texts = streams, (args, kwargs), words, texts
+        self._map_key: tuple[Any, ...] = ()
+        self._attention_key: tuple[Any, ...] = ()
+        self._labels = MapLabels(streams.labels, texts[0])
 
     # -- the current choice -------------------------------------------------------------------------------------
 
@@ -182,7 +212,7 @@ class TokenPicker(CodeWidget):
         """Remove the widget from the page, and release the streams."""
         super().close()
         if hasattr(self, "_streams"):
-            del self._streams, self._inputs
+            del self._streams, self._inputs, self._model
 
     # -- from a choice to an image ------------------------------------------------------------------------------
 
@@ -200,6 +230,35 @@ class TokenPicker(CodeWidget):
         if not 0 <= value < count:
             raise IndexError(f"no {name} {value}: there are {count} {name}s, counted from 0")
         return value
+
+    @traitlets.validate("text")
+    def _check_text(self, proposal: Mapping[str, Any]) -> str:
+        text = str(proposal["value"]).strip()
+        if self._is_updating or text == self._read_text:
+            return text
+        if self._tokenizer is None:
+            raise ValueError("this picker has no tokenizer. Pass one: TokenPicker(model, text, tokenizer=tokenizer)")
+        if "text" not in self._received:
+            self._run(*self._tokenize(text))
+            return text
+        with self.catch_errors():  # from the page: show the reason, and keep the text before
+            self._run(*self._tokenize(text))
+        return self._read_text if self.problem else text
+
+    @traitlets.observe("text")
+    def _on_text(self, change: Mapping[str, Any]) -> None:
+        if self._is_updating or self.text == self._read_text:
+            return
+        self._read_text, self._is_updating, streams = self.text, True, self._streams
+        try:
+            self._layers, self._samples, self.sample = streams.labels, streams.samples, 0
+            self.layer = self.layer if self.layer in streams.labels else streams.labels[-1]
+            self.token = streams.tokens - 1
+            if select_values(self.reading, self.show) is None:
+                self.show = "norm"
+        finally:
+            self._is_updating = False
+        self._update()
 
     @traitlets.validate("layer")
     def _check_layer(self, proposal: Mapping[str, Any]) -> str:
@@ -225,6 +284,8 @@ class TokenPicker(CodeWidget):
         return str(value)
 
     def _explain_missing(self, show: str) -> str:
+        if show in ("attention", "MLP"):
+            return "these layers do not return the sum of their input, what attention adds and what the MLP adds"
         if self._streams.lens is None:
             return "the model has no lens, which turns a stream into words. Pass one with lens="
         if self._streams.causal is False:
@@ -257,8 +318,12 @@ class TokenPicker(CodeWidget):
 
     def _format_predictions(self) -> list[list[Any]]:
         """Return the rows of words as text, because JSON has no NaN."""
-        rows = zip(self._labels.short, self.predictions(), strict=False)
-        return [[short, [as_text(value) for name, value in row.items() if name != "layer"]] for short, row in rows]
+        short = dict(zip(self._labels.layers, self._labels.short, strict=True))
+        rows = []
+        for row in self.predictions():
+            layer, after = str(row.pop("layer")), row.pop("after", "")
+            rows.append([layer, f"{short[layer]} {after}".strip(), [*map(as_text, row.values())]])
+        return rows
 
     def _show_map(self) -> None:
         key = (self.sample, self.show, self.width)

@@ -36,8 +36,10 @@ SHOWS = {
     "next word": "probability of the next word of the text",
     "norm": "norm of the stream",
     "change": "how much the layer changed it",
+    "attention": "norm of what attention adds",
+    "MLP": "norm of what the MLP adds",
 }
-_BY_LOG = ("norm", "change")
+_BY_LOG = ("norm", "change", "attention", "MLP")
 _TOKENS, _LAYERS, _KEYS = 64, 16, 5  # in a table
 _LETTERS = 24
 
@@ -95,6 +97,8 @@ def select_values(reading: Reading, show: str) -> Tensor | None:
     found = {
         "norm": reading.norm,
         "change": reading.change,
+        "attention": reading.attention,
+        "MLP": reading.mlp,
         "final word": reading.final_probability,
         "next word": reading.next_probability,
     }[show]
@@ -140,16 +144,23 @@ def list_values(values: Tensor | None, names: MapLabels, token: int) -> list[dic
 
 
 def list_predictions(reading: Reading, token: int, names: MapLabels, words: WordTable) -> list[dict[str, object]]:
-    """List the top words of each layer at a token."""
+    """List the top words of each layer at a token, and before it those after its attention, if they are known."""
     if reading.words is None or reading.probabilities is None:
         return []
+    apart = reading.middle_words is not None
     rows = []
     for layer, label in enumerate(names.layers):
-        row: dict[str, object] = {"layer": label}
-        found = zip(reading.words[layer, token].tolist(), reading.probabilities[layer, token].tolist(), strict=True)
-        for rank, (number, chance) in enumerate(found, start=1):
-            row |= {f"{rank}": shorten_token(words[number], _LETTERS), f"{rank} probability": chance}
-        rows.append(row)
+        for after, ids, chances in (
+            ("attention", reading.middle_words, reading.middle_probabilities),
+            ("MLP" if apart else "", reading.words, reading.probabilities),
+        ):
+            if ids is None or chances is None:
+                continue
+            row: dict[str, object] = {"layer": label} | ({"after": after} if apart else {})
+            found = zip(ids[layer, token].tolist(), chances[layer, token].tolist(), strict=True)
+            for rank, (number, chance) in enumerate(found, start=1):
+                row |= {f"{rank}": shorten_token(words[number], _LETTERS), f"{rank} probability": chance}
+            rows.append(row)
     return rows
 
 
@@ -158,6 +169,9 @@ def describe_token(reading: Reading, layer: int, token: int, names: MapLabels, w
     facts = [f"norm {as_text(float(reading.norm[layer, token]))}"]
     if not math.isnan(change := float(reading.change[layer, token])):
         facts.append(f"changed by {as_text(change)} × its norm before")
+    if reading.attention is not None and reading.mlp is not None:
+        adds = (as_text(float(part[layer, token])) for part in (reading.attention, reading.mlp))
+        facts.append("attention adds {}, the MLP {}".format(*adds))
     if reading.final is not None and reading.final_probability is not None:
         word = shorten_token(words[int(reading.final[token])], _LETTERS)
         facts.append(f"p({word!r}) = {as_text(float(reading.final_probability[layer, token]))}, the predicted word")

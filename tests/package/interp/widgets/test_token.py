@@ -169,7 +169,7 @@ def test_what_is_sent_has_no_nan() -> None:
     picker.show = "change"
     json.dumps({name: value for name, value in picker.get_state().items() if "png" not in name}, allow_nan=False)
     assert picker.problem == ""
-    assert "nan" in picker._predictions[0][1]
+    assert "nan" in picker._predictions[0][2]
 
 
 def test_a_long_text_lists_the_numbers_around_the_choice() -> None:
@@ -196,7 +196,7 @@ def test_a_language_model_that_has_learned() -> None:
         model(tokens)
     picker = TokenPicker(model, tokens, tokens=samples.story_words(tokens), vocabulary=samples.STORY_WORDS)
     assert picker.reading.verified
-    before, after = (picker.predictions()[layer] for layer in (0, 1))
+    before, after = (row for row in picker.predictions() if row["after"] == "MLP")
     many = {"run", "sleep", "sing", "wait"}
     assert {after[str(rank)] for rank in range(1, 5)} == many
     assert not {before[str(rank)] for rank in range(1, 5)} & many
@@ -209,3 +209,99 @@ def test_a_language_model_that_has_learned() -> None:
         looks[head] = picker._tokens[max(range(6), key=picker._weights.__getitem__)]
     assert looks[0] == "dogs"
     assert looks[3] == "near"
+
+
+STORY = {"tokenizer": samples.story_tokens, "vocabulary": samples.STORY_WORDS}
+
+
+def test_attention_and_mlp_are_shown_apart() -> None:
+    model, tokens = samples.story_lm(), samples.story_tokens("the dogs near the cat")
+    with hookscope.capture(model, "blocks.?.attn", "blocks.?.mlp", "blocks.?.norm2", inputs=True) as seen:
+        model(tokens)
+    picker = TokenPicker(model, "the dogs near the cat", **STORY)
+    for show, part in (("attention", "attn"), ("MLP", "mlp")):
+        picker.show = show
+        for block in range(2):
+            wanted = seen[f"blocks.{block}.{part}"].output[0].norm(dim=-1)
+            found = [row[f"blocks.{block}"] for row in picker.numbers()]
+            assert found == pytest.approx(wanted.tolist(), rel=1e-4)
+    between, _ = (row for row in picker.predictions() if row["layer"] == "blocks.1")
+    with torch.no_grad():
+        chances = model.head(model.norm(seen["blocks.1.norm2"].args[0]))[0, -1].softmax(-1)
+    assert between["after"] == "attention"
+    assert between["1"] == samples.STORY_WORDS[int(chances.argmax())]
+    assert between["1 probability"] == pytest.approx(chances.max().item(), rel=1e-4)
+    assert [label for _, label, _ in picker._predictions] == [
+        f"blocks.{block} {part}" for block in range(2) for part in ("attention", "MLP")
+    ]
+    assert "attention adds" in picker._description
+
+
+def test_what_does_not_add_up_is_not_shown_apart(picker: TokenPicker) -> None:
+    after_norm = nn.TransformerEncoderLayer(16, 2, batch_first=True)
+    blocks = nn.TransformerEncoder(after_norm, num_layers=2, enable_nested_tensor=False)
+    for each in (picker, TokenPicker(blocks, torch.randn(1, 4, 16))):
+        assert not {"attention", "MLP"} & {name for name, _ in each._shows}
+        with pytest.raises(ValueError, match="do not return the sum of their input"):
+            each.show = "MLP"
+    before_norm = nn.TransformerEncoderLayer(16, 2, batch_first=True, norm_first=True)
+    blocks = nn.TransformerEncoder(before_norm, num_layers=2, enable_nested_tensor=False)
+    assert "MLP" in dict(TokenPicker(blocks, torch.randn(1, 4, 16))._shows)
+
+
+def test_a_text_is_read_from_python_and_from_the_page() -> None:
+    picker = TokenPicker(samples.story_lm(), "the dogs near the cat", **STORY)
+    alone = TokenPicker(samples.story_lm(), "Mary gave Leo the ball to", **STORY)
+    picker.token, picker.head, picker.show = 2, 3, "norm"
+    picker.text = "Mary gave Leo the ball to"
+    assert picker._tokens == ["<start>", "Mary", "gave", "Leo", "the", "ball", "to"]
+    assert (picker.token, picker.layer, picker.head, picker.show) == (6, "blocks.1", 3, "norm")
+    assert torch.equal(picker.reading.norm, alone.reading.norm)
+    assert picker.predictions() == alone.predictions()
+    picker.set_state({"text": " the dog near the cats ", "_request": 1})
+    assert (picker.text, picker.token, picker.problem) == ("the dog near the cats", 5, "")
+    assert [row["token"] for row in picker.numbers()][2] == "2 dog"
+
+
+def test_a_text_that_cannot_be_read_leaves_the_one_before() -> None:
+    picker = TokenPicker(samples.story_lm(), "the dogs near the cat", **STORY)
+    before = picker.get_state(["_tokens", "_predictions", "text"])
+    picker.set_state({"text": "the wolves near the cat", "_request": 1})
+    assert "'wolves' is not in the vocabulary" in picker.problem
+    picker.set_state({"text": " ".join(["dogs"] * 60), "_request": 2})
+    assert "at most 40" in picker.problem
+    assert picker.get_state(["_tokens", "_predictions", "text"]) == before
+    picker.set_state({"text": "the cats near the dog", "_request": 3})
+    assert (picker.problem, picker._tokens[2]) == ("", "cats")
+    with pytest.raises(ValueError, match="the text is empty"):
+        picker.text = " "
+    with pytest.raises(ValueError, match="not in the vocabulary"):
+        picker.text = "the wolves"
+
+
+def test_only_with_a_tokenizer_there_is_a_text(picker: TokenPicker) -> None:
+    assert not picker._reads
+    with pytest.raises(ValueError, match="no tokenizer"):
+        picker.text = "the cat"
+    for wrong in ((IDS,), (), ("the", "cat")):
+        with pytest.raises(TypeError, match="with tokenizer=, pass a text"):
+            TokenPicker(samples.story_lm(), *wrong, **STORY)
+
+
+class Pieces:
+    """What a tokenizer of the library transformers does."""
+
+    def __call__(self, text: str, return_tensors: str) -> dict[str, torch.Tensor]:
+        assert return_tensors == "pt"
+        return {"ids": torch.tensor([[WORDS.index(word) for word in text.split()]])}
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        return WORDS[number]
+
+
+def test_a_tokenizer_of_transformers_gives_inputs_and_words() -> None:
+    picker = TokenPicker(Reader(), "the cat sat", tokenizer=Pieces())
+    assert picker._tokens == ["the", "cat", "sat"]
+    picker.text = "it purred ."
+    assert picker._tokens == ["it", "purred", "."]
+    assert picker.predictions()[-1]["1"] in WORDS
