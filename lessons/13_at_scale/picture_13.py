@@ -35,7 +35,7 @@ def bytes_and_losses(trained: Mapping[str, Training]) -> Picture:
         rows[-1]["mean of the last five losses"] = f"{statistics.mean(losses[-5:]):.2f}"
     left.set(xlim=(0, 140), title="received in a step")
     left.invert_yaxis()
-    right.set(ylim=(0, None), xlabel="step", title="loss on rank 0", xticks=range(0, len(losses) + 1, 5))
+    right.set(ylim=(0, None), xlabel="step", title="loss on rank 0", xticks=range(0, len(losses) + 1, 20))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     bars = "; ".join(f"{row['with']} {row['kB in a step']:g} kB" for row in rows)

@@ -265,7 +265,8 @@ def _draw(layout: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ends: 
 
     def write(at: Sequence[float], text: str, size: float = 9.5, color: str = _INK, **look: Any) -> None:
         place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 5, **look}
-        axes.text(*at, text, fontsize=size, color=color, **place)| look)
+        x, y = at
+        axes.text(x, y, text, fontsize=size, color=color, **place)
 
     for each in layout["frames"]:
         panel(*each["rect"], facecolor=_FRAME, edgecolor=_LINE)
