@@ -1,4 +1,4 @@
-if (calm() || !long) { done(); return null; }// The figures' language, drawn as SVG: boxes with a value, a module with two doors, rails on which values travel, pegs
+// The figures' language, drawn as SVG: boxes with a value, a module with two doors, rails on which values travel, pegs
 // that are hooks, a player. A figure's own script stands behind this one and builds its scene from these.
 
 /** Make an SVG element. Text is always text. */
@@ -166,7 +166,7 @@ const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 function glide(element, points, duration, done) {
   const parts = points.slice(1).map(([x, y], at) => Math.hypot(x - points[at][0], y - points[at][1]));
   const long = parts.reduce((sum, part) => sum + part, 0);
-  if (calm() || !long) { done(); return () => {}; }
+  if (calm() || !long) { done(); return null; }
   let begun;
   let frameId;
   const step = (now) => {
