@@ -55,7 +55,7 @@ def weights_of(steps: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
             above = 6 if rank == 0 else -12
             axes.annotate(f"rank {rank}", (len(weights) - 1, weights[-1]), (4, above), textcoords="offset points")
             rows.append({"step": place, "rank": rank, "after one step": weights[1], "after ten": weights[-1]})
-        axes.set(xlim=(0, 12), xlabel="steps", title=f"step {place}", xticks=range(0, 11, 2))
+        axes.set(xlim=(0, 12), ylim=(0, 5.3), xlabel="steps", title=f"step {place}", xticks=range(0, 11, 2))
         axes.spines[["top", "right"]].set_visible(False)
     alt = "The weight on two ranks over ten steps, for each place of the step: " + "; ".join(
         f"{row['step']}, rank {row['rank']}, it ends at {row['after ten']:g}" for row in rows

@@ -96,7 +96,7 @@ function draw(model, el) {
       const [from, to] = [layout.plates[rank][place - 1], layout.plates[rank][place]];
       const along = () => stops.push(glide(hook.element, layout.tracks[rank][place - 1], LEG, done), glide(plate.element, [from, to], LEG, () => {}));
       if (place !== crossing) { along(); return; }
-      const [seen, next] = [places[place - 1], places[place]].map(({ sees }) => ({ value: sees[rank], way: "backward" }));
+      const [seen, next] = [places[place - 1], places[place]].map(({ sees }) => ({ value: sees[rank], way: "backward", left: true }));
       const meet = layout.meet[rank];
       value.fly(meet, MEET, seen, () => value.fly([...meet].reverse(), MEET, next, () => {
         value.stand([0, 0], { ...next, hidden: true });

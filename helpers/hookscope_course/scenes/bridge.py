@@ -180,12 +180,12 @@ def _lay_out(*, narrow: bool) -> dict[str, Any]:
     words: dict[str, list[str]] = {}  # lines, where a name is not broken at its last space
     if narrow:
         width, font, radius = 380, 11, 13
-        left, pre, bridge, post, tensor, right = 36, 106, 172, 258, 316, 342
-        wide, inner, plate, names = 60, 62, 70, 214
+        left, pre, bridge, post, tensor, right = 38, 106, 172, 258, 316, 342
+        wide, inner, plate, names = 64, 62, 70, 214
         words = {"post-accumulate hook": ["post-", "accumulate", "hook"], "communication hook": ["comm.", "hook"]}
     else:
         width, font, radius = 830, 13, 15
-        left, pre, bridge, post, tensor, right = 76, 215, 370, 545, 655, 754
+        left, pre, bridge, post, tensor, right = 76, 215, 355, 560, 668, 754
         wide, inner, plate, names = 96, 110, 104, 222
     height, tall, ahead, back, band, edge = 450, 44, 80, 174, 127, 200
     points = {
@@ -205,7 +205,7 @@ def _lay_out(*, narrow: bool) -> dict[str, Any]:
         x, y = points[name]
         lines = words.get(name, name.rsplit(" ", 1))
         if y == back:  # between the frames, once for both ranks
-            side = (0, "middle") if name != "communication hook" else (22, "start") if narrow else (-24, "end")
+            side = (0, "middle") if name != "communication hook" else (22, "start")
             return {"at": at, "lines": [] if rank else lines, "text": [x + side[0], names], "anchor": side[1]}
         return {"at": at, "lines": lines, "text": [x, height - 46 if rank else 36], "anchor": "middle"}
 
