@@ -86,6 +86,7 @@ def test_it_plays_and_the_values_meet(opened: Lab) -> None:
 def test_by_keyboard_and_with_less_motion(opened: Lab) -> None:
     lab, stage = opened, opened.stage("The bridge")
     lab.kernel("bridge.place = 0")
+    expect(stage.locator(".sc-say")).to_contain_text("is given the input")
     lab.page.emulate_media(reduced_motion="reduce")
     try:
         stage.locator(".sc-peg[data-rank='1']").focus()

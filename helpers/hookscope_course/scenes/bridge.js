@@ -27,7 +27,7 @@ function draw(model, el) {
     hook.element.dataset.rank = String(rank);
     draggable(hook.element, {
       svg, home: () => slots[at()].at, reach: 5 * layout.radius,
-      places: () => Object.fromEntries(slots.map((slot, place) => [place, slot.at])),
+      places: () => Object.fromEntries(slots.map((each, place) => [place, each.at])),
       near: (place) => { // while it is dragged, both show what they would see
         for (const [number, each] of ranks.flatMap(({ rings }) => [...rings.entries()])) mark(each, "sc-near", place !== null && number === Number(place));
         if (place !== null) settle(Number(place), rank);
@@ -39,7 +39,10 @@ function draw(model, el) {
       if (!event.key.startsWith("Arrow") || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
       event.stopPropagation(); // in a notebook, arrows go to another cell
-      const to = toward(event.key, slots[at()].at, Object.fromEntries(slots.map((slot, place) => [place, slot.at])));
+      const here = slots[at()].at;
+      const along = event.key === "ArrowLeft" || event.key === "ArrowRight"; // on this rail; the others change the rail
+      const others = slots.map((each, place) => [place, each.at]).filter(([, [, y]]) => (y === here[1]) === along);
+      const to = toward(event.key, here, Object.fromEntries(others));
       if (to !== null) go(Number(to));
     });
     return hook;
