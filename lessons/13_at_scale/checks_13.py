@@ -66,7 +66,7 @@ def check_q1(hook: Callable[..., Any]) -> Wrong | None:
 
 def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -> Wrong | None:
     try:
-        (seen, _) = _run(_average_of, hook, dtype, scale)
+        ranks_seen = _run(_average_of, hook, dtype, scale)
     except ranks.RankError as error:
         if "SIGSEGV" in str(error):
             return Wrong("your hook returned None, and that ended both processes (SIGSEGV); return the Future")
@@ -77,24 +77,30 @@ def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -
         if in_then:
             return Wrong(f"the function that you gave to `.then` raised {raised.splitlines()[0]}")
         return Wrong(f"{error}")
-    gradient, received = seen["gradient"], seen["received"]
-    if not abs(gradient / (3 * scale) - 1) < 0.01:
+    gradients = [seen["gradient"] for seen in ranks_seen]
+    if not all(abs(gradient / (3 * scale) - 1) < 0.01 for gradient in gradients):
+        first, second = (f"{gradient:g}" for gradient in gradients)
+        became = f"{first} on both ranks" if first == second else f"{first} on rank 0 and {second} on rank 1"
         ends = ". float16 ends at 65504, and bfloat16 does not" if scale > 1 else ""
         return Wrong(
-            f"the gradients {2 * scale:g} and {4 * scale:g} became {gradient:g} on both ranks; "
-            f"their mean is {3 * scale:g}{ends}"
+            f"the gradients {2 * scale:g} and {4 * scale:g} became {became}; their mean is {3 * scale:g}{ends}"
         )
+    received = min(seen["received"] for seen in ranks_seen)
+    if received < NUMBERS:
+        return Wrong("the mean is right, but your hook sent nothing to the other rank: it cannot know the mean")
     if received > 3 * NUMBERS:
         each = received / NUMBERS
         return Wrong(f"the mean is right, but {NUMBERS:,} gradients took {each:.0f} bytes each on the wire; send 2")
-    if seen["dtypes"] != {dtype}:
-        came = ", ".join(sorted(str(each) for each in seen["dtypes"]))
+    dtypes = set().union(*(seen["dtypes"] for seen in ranks_seen))
+    if dtypes != {dtype}:
+        came = ", ".join(sorted(map(str, dtypes)))
         return Wrong(f"the mean is right, but the bucket holds {dtype}, and what came out of your Future is {came}")
-    return Wrong(seen["found"]) if seen["found"] else None
+    found = next((seen["found"] for seen in ranks_seen if seen["found"]), "")
+    return Wrong(found) if found else None
 
 
 def _means_of(function: Callable[[nn.Module, Tensor], Any], images: Tensor, first: int) -> dict[str, Any]:
-    """On a rank: call the function with this rank's pictures, the `first` ones on rank 0 and the others on rank 1."""
+    """On a rank: call the function with this rank's images, the `first` ones on rank 0 and the others on rank 1."""
     model, guard = probing.with_others(samples.digit_cnn().to(images.dtype)), Guard()
     means = guard.over(function)(model, images[:first] if dist.get_rank() == 0 else images[first:])
     return {"means": means, "left": probing.left_on(model), "found": guard.found}
@@ -123,8 +129,8 @@ def _wrong_means(function: Callable[[nn.Module, Tensor], Any], images: Tensor, f
     model = samples.digit_cnn().to(images.dtype)
     with hookscope.capture(model, "block3") as seen, torch.no_grad():
         model(images)
-    per_picture = seen["block3"].output.mean((2, 3))
-    expected, halves = per_picture.mean(0), (per_picture[:first].mean(0), per_picture[first:].mean(0))
+    per_image = seen["block3"].output.mean((2, 3))
+    expected, halves = per_image.mean(0), (per_image[:first].mean(0), per_image[first:].mean(0))
     for rank, result in enumerate(_run(_means_of, function, images, first)):
         means = result["means"]
         if not isinstance(means, Tensor) or means.shape != (32,):
@@ -139,12 +145,15 @@ def _wrong_means(function: Callable[[nn.Module, Tensor], Any], images: Tensor, f
             continue
         means = means.to(expected.dtype)
         if torch.allclose(means, halves[rank], atol=1e-5):
-            return Wrong(f"rank {rank} returned the means of its own pictures only")
+            return Wrong(f"rank {rank} returned the means of its own images only")
         if torch.allclose(means, (halves[0] + halves[1]) / 2, atol=1e-5):
             return Wrong(
-                f"you returned the mean of the two ranks' means; rank 0 has {first} pictures and rank 1 has "
-                f"{len(images) - first}, and each picture should count the same"
+                f"you returned the mean of the two ranks' means; rank 0 has {first} images and rank 1 has "
+                f"{len(images) - first}, and each image should count the same"
             )
+        positions = seen["block3"].output[0, 0].numel()
+        if torch.allclose(means / positions, expected, atol=1e-5):
+            return Wrong(f"you added up the {positions} positions of each channel; take their mean, `mean((2, 3))`")
         ratio = (means.sum() / expected.sum()).item()
         return Wrong(f"the numbers that rank {rank} returned are, taken together, {ratio:.2g} times the right ones")
     return None

@@ -1,48 +1,63 @@
-"""The picture of chapter 13: how two ranks come to one gradient, drawn with the numbers that the ranks returned."""
+"""The pictures of chapter 13: what comes over the wire while the loss falls, and two models that drift apart."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from typing import TypeAlias
 
 from hookscope.pictures.picture import Picture, from_figure
 
+COLORS = ("#0b62c4", "#b03f08", "#6b3fa0")
+LINES = ("-", "--", ":")
+Training: TypeAlias = Sequence[tuple[Sequence[int], Sequence[float]]]
+"""For each rank: the bytes that it received in each step, and the losses."""
 
-def way_to_the_mean(inputs: Sequence[float], seen: Sequence[Mapping[str, float]]) -> Picture:
-    """Draw each rank's way from its data to `weight.grad`, and the all-reduce between their buckets.
 
-    Args:
-        inputs: what each rank was given, rank 0 first.
-        seen: for each rank, what "tensor hook" and "weight.grad after backward()" were.
+def kilobytes(training: Training) -> float:
+    """Return how much rank 0 gets in a step; some messages come a step late, so it is the median."""
+    return round(statistics.median(training[0][0]) / 1000)
 
-    """
+
+def bytes_and_losses(trained: Mapping[str, Training]) -> Picture:
+    """Draw how much comes over the wire in a step, and how the loss on rank 0 falls."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 0.9 + 1.0 * len(seen)), layout="constrained")
-    axes = figure.subplots()
-    axes.set(xlim=(-0.5, 8.6), ylim=(-0.35, len(seen) - 0.1))
-    axes.axis("off")
-    heads = ("its own data", "backward:\nits own gradient", "your hooks\nsee", "bucket", "weight.grad\nafterwards")
-    places = (0.4, 2.1, 3.7, 5.3, 7.6)
-    for x, head in zip(places, heads, strict=True):
-        axes.text(x, len(seen) - 0.45, head, ha="center", va="bottom", fontsize=9)
-    box = {"boxstyle": "round,pad=0.5", "fc": "#e8f0fe", "ec": "#3b5b92"}
-    for rank, numbers in enumerate(seen):
-        y = len(seen) - 1 - rank
-        local, mean = numbers["tensor hook"], numbers["weight.grad after backward()"]
-        axes.text(-0.5, y, f"rank {rank}", va="center", fontsize=10, weight="bold")
-        for x, value in zip(places, (inputs[rank], local, local, local, mean), strict=True):
-            axes.text(x, y, f"{value:g}", ha="center", va="center", fontsize=11, bbox=box)
-        for start, end in pairwise(places):
-            axes.annotate("", (end - 0.33, y), (start + 0.33, y), arrowprops={"arrowstyle": "->", "color": "#555"})
-    axes.annotate("", (5.3, 0.3), (5.3, len(seen) - 1.3), arrowprops={"arrowstyle": "<->", "color": "#b3541e", "lw": 2})
-    axes.text(5.45, (len(seen) - 1) / 2, "all_reduce", color="#b3541e", va="center", fontsize=10)
-    rows = [
-        {"rank": rank, "your hooks see": numbers["tensor hook"], "weight.grad": numbers["weight.grad after backward()"]}
-        for rank, numbers in enumerate(seen)
-    ]
-    alt = (
-        "One line per rank: its own data, its own gradient, then your hooks, which see that gradient, then the bucket. "
-        "Between the buckets an arrow, all_reduce. After it every rank has the same weight.grad, the mean."
+    figure = Figure(figsize=(8.4, 2.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 4))
+    rows = []
+    for (name, training), color, line in zip(trained.items(), COLORS, LINES, strict=True):
+        received, losses = kilobytes(training), training[0][1]
+        left.barh(name, received, color=color)
+        left.text(received + 3, name, f"{received:g} kB", va="center")
+        right.plot(losses, color=color, linestyle=line, linewidth=2)
+        rows.append({"with": name, "kB in a step": received, "first loss": f"{losses[0]:.2f}"})
+        rows[-1]["mean of the last five losses"] = f"{statistics.mean(losses[-5:]):.2f}"
+    left.set(xlim=(0, 140), title="received in a step")
+    left.invert_yaxis()
+    right.set(ylim=(0, None), xlabel="step", title="loss on rank 0", xticks=range(0, len(losses) + 1, 20))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    bars = "; ".join(f"{row['with']} {row['kB in a step']:g} kB" for row in rows)
+    alt = f"Bars: {bars}. Beside them the losses fall."
+    return from_figure(figure, alt, "What comes over the wire, and what becomes of the loss", rows)
+
+
+def weights_of(steps: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
+    """Draw the weight on both ranks, step by step, for each place where the step is taken."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 2.6), layout="constrained")
+    rows = []
+    for axes, (place, ranks) in zip(figure.subplots(1, len(steps), sharey=True), steps.items(), strict=True):
+        for rank, weights in enumerate(ranks):
+            axes.plot(weights, color=COLORS[rank], linestyle=LINES[rank], linewidth=2.5)
+            above = 6 if rank == 0 else -12
+            axes.annotate(f"rank {rank}", (len(weights) - 1, weights[-1]), (4, above), textcoords="offset points")
+            rows.append({"step": place, "rank": rank, "after one step": weights[1], "after ten": weights[-1]})
+        axes.set(xlim=(0, 12), ylim=(0, 5.3), xlabel="steps", title=f"step {place}", xticks=range(0, 11, 2))
+        axes.spines[["top", "right"]].set_visible(False)
+    alt = "The weight on two ranks over ten steps, for each place of the step: " + "; ".join(
+        f"{row['step']}, rank {row['rank']}, it ends at {row['after ten']:g}" for row in rows
     )
-    return from_figure(figure, alt, "How the ranks come to one gradient", rows)
+    return from_figure(figure, f"{alt}.", "One weight on two ranks, from 5", rows)

@@ -30,6 +30,7 @@ from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.reference import Chooser, FactCheck
 from hookscope_course.scenes import (
     BothEnds,
+    Bridge,
     CacheGrid,
     GradientParts,
     PlayingMap,
@@ -229,6 +230,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     ),
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
     BothEnds: Recipe(("stops", "plain", "marks", "ran"), {_ALL: lambda ends: iter(())}, free=True),
+    Bridge: Recipe(("place",), {_ALL: lambda bridge: iter(())}, unseen=("png",), free=True),
     GradientParts: Recipe(("place", "effect", "guesses", "ran"), {_ALL: lambda parts: iter(())}, free=True),
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
     SealedModels: Recipe(("box", "asked", "accused"), {_ALL: lambda boxes: iter(())}, unseen=("png",), free=True),

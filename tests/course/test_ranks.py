@@ -337,8 +337,10 @@ def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(grou
         group.run(kills_the_waiting, timeout=PATIENCE)
     assert gone(lambda: processes_of(folder))
     assert not folder.exists()
-    with pytest.raises(ranks.RankError, match="were stopped"):
-        group.run(distributed.get_rank)
+    assert group.run(distributed.get_rank) == [0, 1], "a run starts them again"
+    group.stop()
+    assert ranks.start(2) is group, "and so does start()"
+    assert group.alive
 
 
 @pytest.mark.slow

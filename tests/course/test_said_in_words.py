@@ -540,6 +540,54 @@ def test_what_chapter_13_says_of_buffers(two: Any, before: str, looked_at: str, 
     assert two.run(on_each) == [0, own]
 
 
+def test_what_chapter_13_says_of_a_validation_on_rank_0_only(two: Any) -> None:
+    def train_validate_train() -> float:
+        ddp, x = nn.parallel.DistributedDataParallel(nn.BatchNorm1d(1)), torch.ones(2, 1)
+        ddp(x).sum().backward()
+        if dist.get_rank() == 0:
+            with torch.no_grad():
+                ddp.module(x)  # with `ddp(x)`, a process ends in the next pass
+        ddp(x).sum().backward()
+        return float(ddp.module.running_mean)
+
+    first, second = two.run(train_validate_train)
+    assert first == second
+
+
+def test_what_chapter_13_says_of_a_wrapper_that_nobody_keeps(two: Any) -> None:
+    def gradient() -> float:
+        layer, x = nn.Linear(1, 1), torch.full((1, 1), 2.0 + 2 * dist.get_rank())
+        nn.parallel.DistributedDataParallel(layer)(x).sum().backward()
+        return layer.weight.grad.item()  # type: ignore[union-attr]
+
+    assert two.run(gradient) == [2, 4]
+
+
+def test_what_chapter_13_says_of_fsdp2(two: Any) -> None:
+    def step_in_hook() -> tuple[float, list[str]]:
+        from torch.distributed.fsdp import fully_shard
+
+        layer, fired = nn.Linear(1, 2, bias=False), list[str]()
+        nn.init.constant_(layer.weight, 5.0)
+        layer.weight.register_post_accumulate_grad_hook(lambda weight: fired.append("on the old weight"))
+        fully_shard(layer)
+
+        def step(weight: Any) -> None:
+            fired.append("post-accumulate hook")
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+
+        layer.weight.register_hook(lambda grad: fired.append("tensor hook"))  # type: ignore[no-untyped-call]
+        layer.weight.register_post_accumulate_grad_hook(step)
+        layer(torch.full((1, 1), 2.0 + 2 * dist.get_rank())).sum().backward()
+        return round(layer.weight.full_tensor()[0].item(), 4), fired  # type: ignore[operator, attr-defined]
+
+    first, second = two.run(step_in_hook)
+    assert first == second, "what it finds was reduced over the ranks"
+    assert first[0] in (4.7, 4.4), "the mean; before torch 2.9 the sum, with gloo"
+    assert first[1] == ["post-accumulate hook"]
+
+
 def test_what_chapter_13_says_of_shapes_that_differ(two: Any) -> None:
     def gather() -> list[Any]:
         mine = torch.arange(6).reshape((2, 3) if dist.get_rank() == 0 else (3, 2)) + 10 * dist.get_rank()

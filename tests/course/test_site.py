@@ -20,6 +20,7 @@ from hookscope.widgets import LayerPicker, PatchMap
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import (
     BothEnds,
+    Bridge,
     CacheGrid,
     GradientParts,
     PlayingMap,
@@ -207,6 +208,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
         (lambda: PlayingMap(guess=True), {"guesses": [["forward_pre"]], "index": 1, "speed": 2.0}),
         (PlayingMap, {"hooks": {"full_backward": "multiply"}, "index": 3, "guesses": []}),
         (BothEnds, {"stops": ["stop_input"], "plain": ["x2"], "marks": ["x1.grad"], "ran": True}),
+        (Bridge, {"place": 5}),
         (SymptomTree, {"path": ["Memory grows", "yes"]}),
         (
             SealedModels,

@@ -34,7 +34,7 @@ LOADED = (
     "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
     "hookscope_course.practice.probing", "hookscope_course.maps", "tests.kernels.forks", "safetensors.torch",
     "PIL.JpegImagePlugin",
-    "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13
+    "torch._dynamo", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13
 )  # fmt: skip
 """What is imported before the first fork; not pyplot, which asks as it is imported which IPython it is to draw for.
 Importing torch starts no threads of its own; running it would, and a fork

@@ -63,15 +63,19 @@ class Group:
         if not hasattr(os, "fork"):
             raise RankError("`ranks` forks processes, and this system cannot; on Windows, use WSL")
         self.count, self.runs = count, 0
+        self._begin(port)
+
+    def _begin(self, port: int | None) -> None:
+        """Let torchrun start the processes."""
         self.port = _free(port)
         self.folder = Path(tempfile.mkdtemp(prefix="ranks"))
         self.token = secrets.token_hex()
         self.server = socket.create_server((HOST, 0))
         self.connections: list[Connection[bytes, bytes]] = []
         self.pids: list[int] = []
-        self.command = f"torchrun --nproc-per-node={count} -m hookscope_course.ranks.process"
+        self.command = f"torchrun --nproc-per-node={self.count} -m hookscope_course.ranks.process"
         options = [f"--master-addr={HOST}", f"--master-port={self.port}", f"--local-addr={HOST}"]
-        options += [f"--log-dir={self.folder}", f"--nproc-per-node={count}", "--no-python"]
+        options += [f"--log-dir={self.folder}", f"--nproc-per-node={self.count}", "--no-python"]
         options += [*_python(), "-m", "hookscope_course.ranks.process"]
         loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
         settings = {
@@ -111,6 +115,8 @@ class Group:
     def run(self, worker: Callable[..., Any], *args: Any, timeout: float = 120) -> list[Any]:
         """Call `worker(*args)` on every rank, in a fresh process each, and wait until all have returned.
 
+        If the processes have ended, they are started again first.
+
         Args:
             worker: a function, from a cell or a module; with it go the functions, classes and values that it uses.
             args: what it is called with, the same on each rank: numbers, tensors, anything that pickles.
@@ -128,6 +134,7 @@ class Group:
             [0, 1]
 
         """
+        self.restart()
         self._wait_until_up()
         self.runs += 1
         task = cloudpickle.dumps((self.runs, timeout, worker, args))
@@ -148,8 +155,14 @@ class Group:
             raise RankError(_explain(answers, still_at, timeout, stuck=stuck))
         return [answers[rank].value for rank in range(self.count)]
 
+    def restart(self, port: int | None = None) -> None:
+        """Start the processes again if they have ended."""
+        if not self.alive:
+            self.stop()
+            self._begin(port)
+
     def stop(self) -> None:
-        """End all processes; a stopped group can be stopped again."""
+        """End all processes. A stopped group can be stopped again, and a run starts it again."""
         atexit.unregister(self.stop)
         self.server.close()
         for connection in self.connections:
@@ -165,12 +178,11 @@ class Group:
             with contextlib.suppress(ProcessLookupError):  # mostly there is nobody any more
                 if sys.platform != "win32":
                     os.killpg(pid, signal.SIGKILL)
+        self.pids = []  # later, these numbers may be those of others
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _wait_until_up(self) -> None:
         """Accept one connection from each process that torchrun starts."""
-        if not self.folder.exists():
-            raise RankError("these processes were stopped; ranks.start() starts new ones")
         deadline = time.monotonic() + START
         arrived: dict[int, tuple[Connection[bytes, bytes], int]] = {}
         self.server.settimeout(0.2)
@@ -277,14 +289,16 @@ def start(count: int = 2, *, port: int | None = None) -> Group:
         port: where they meet, on this machine; a free one if you leave it out.
 
     Returns:
-        A Group. One that is already there with as many processes, and with this port, is returned again.
+        A Group. One that is already there with as many processes, and with this port, is returned again; if its
+        processes have ended, they are started again.
 
     Raises:
         RankError: the port is in use, or the system cannot fork.
 
     """
     global _group
-    if _group and _group.alive and _group.count == count and port in (None, _group.port):
+    if _group and _group.count == count and port in (None, _group.port):
+        _group.restart(port)
         return _group
     if _group:
         _group.stop()

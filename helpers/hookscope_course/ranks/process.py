@@ -32,7 +32,7 @@ from hookscope_course.places import LESSONS
 Pipe: TypeAlias = "Connection[bytes, bytes]"
 HOST = "127.0.0.1"
 WHERE, FINISH, STARTED = b"where", b"finish", b"started"
-WARM = ("torch._dynamo", "torch.distributed.fsdp", "hookscope")  # what takes seconds to import: before a run, not in it
+WARM = ("torch._dynamo", "hookscope")  # what takes seconds to import: before a run, not in it
 
 if sys.platform == "win32":
     raise ImportError("`ranks` forks processes, and Windows cannot; use WSL")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookscope_course.scenes.both_ends import BothEnds
+    from hookscope_course.scenes.bridge import Bridge, train_one_step
     from hookscope_course.scenes.cache_grid import CacheGrid
     from hookscope_course.scenes.gradient_parts import GradientParts
     from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _FILES = {
     "BothEnds": "both_ends",
+    "Bridge": "bridge",
     "CacheGrid": "cache_grid",
     "GradientParts": "gradient_parts",
     "PlayingMap": "playing_map",
@@ -34,9 +36,11 @@ _FILES = {
     "TwoRuns": "two_runs",
     "find_layer": "sealed",
     "hook_pass": "playing_map",
+    "train_one_step": "bridge",
 }
 __all__ = [
     "BothEnds",
+    "Bridge",
     "CacheGrid",
     "GradientParts",
     "PlayingMap",
@@ -49,6 +53,7 @@ __all__ = [
     "TwoRuns",
     "find_layer",
     "hook_pass",
+    "train_one_step",
 ]
 
 

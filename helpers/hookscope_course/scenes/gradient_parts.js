@@ -206,17 +206,12 @@ function draw(model, el) {
   const figure = h("div", { class: "sc-figure" }, say, holder, controls, why);
   const root = stage(model, el, label, figure);
   root.classList.add("hs-alone"); // everything is on the page
-  const fit = (width) => {
-    const wanted = model.get("_layouts")[width && width < NARROW ? "narrow" : "wide"];
-    if (wanted === layout) return;
-    layout = wanted;
+  fitWidth(model, figure, NARROW, (narrow) => {
+    layout = model.get("_layouts")[narrow ? "narrow" : "wide"];
     build();
     show();
-  };
-  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
-  fit(figure.clientWidth);
-  sized.observe(figure);
-  cleanups.get(model)?.push(() => { sized.disconnect(); halt(); });
+  });
+  cleanups.get(model)?.push(halt);
   listen(model, root, "place effect guesses ran", () => { if (!model.get("ran")) halt(); show(); });
 }
 

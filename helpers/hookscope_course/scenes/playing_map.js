@@ -373,18 +373,13 @@ function draw(model, el) {
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", controls.keys);
 
-  const fit = (width) => {
-    const wanted = model.get("_layouts")[width && width < SHORT ? "narrow" : "wide"];
-    if (wanted === layout) return;
-    layout = wanted;
+  fitWidth(model, figure, SHORT, (narrow) => {
+    layout = model.get("_layouts")[narrow ? "narrow" : "wide"];
     shown = null;
     build();
     show();
-  };
-  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
-  fit(figure.clientWidth);
-  sized.observe(figure);
-  cleanups.get(model)?.push(() => { sized.disconnect(); main.stop(); side.stop(); });
+  });
+  cleanups.get(model)?.push(() => { main.stop(); side.stop(); });
   listen(model, root, "hooks", () => {
     if (JSON.stringify(hooks()) === drawn) return;
     verdict = "";

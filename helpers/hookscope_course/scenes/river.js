@@ -219,18 +219,13 @@ function draw(model, el) {
   figure.addEventListener("keydown", play.keys);
   const root = stage(model, el, "The residual river", figure);
   root.classList.add("hs-alone"); // what was recorded is on the page
-  const fit = (width) => {
-    const wanted = model.get("_layouts")[width && width < NARROW ? "narrow" : "wide"];
-    if (wanted === layout) return;
-    layout = wanted;
+  fill();
+  fitWidth(model, figure, NARROW, (narrow) => {
+    layout = model.get("_layouts")[narrow ? "narrow" : "wide"];
     build();
     show();
-  };
-  const sized = new ResizeObserver(([entry_]) => fit(entry_.contentRect.width));
-  fill();
-  fit(figure.clientWidth);
-  sized.observe(figure);
-  cleanups.get(model)?.push(() => { sized.disconnect(); drop.stop(); });
+  });
+  cleanups.get(model)?.push(() => drop.stop());
   listen(model, root, "text _texts", () => { fill(); show(); });
   listen(model, root, "token depth tap", () => { mend(); if (svg.dataset.moves !== "true") show(); });
   listen(model, root, "lens", () => { build(); show(); });

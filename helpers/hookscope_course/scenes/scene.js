@@ -159,12 +159,37 @@ function toward(key, [x, y], places) {
 
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** A value that travels: a dot with its number. One attribute changes in a frame. */
+/**
+ * Move an element along points, and then call back; at once, where motion is to be reduced. One attribute changes in a
+ * frame. Returns what stops it, or null if it is there already.
+ */
+function glide(element, points, duration, done) {
+  const parts = points.slice(1).map(([x, y], at) => Math.hypot(x - points[at][0], y - points[at][1]));
+  const long = parts.reduce((sum, part) => sum + part, 0);
+  if (calm() || !long) { done(); return null; }
+  let begun;
+  let frameId;
+  const step = (now) => {
+    begun ??= now;
+    const share = Math.min((now - begun) / duration, 1);
+    if (share === 1) { done(); return; }
+    let left = long * (share < 0.5 ? 2 * share * share : 1 - 2 * (1 - share) ** 2);
+    let at = 0;
+    while (left > parts[at] && at < parts.length - 1) left -= parts[at++];
+    const [[x0, y0], [x1, y1]] = [points[at], points[at + 1]];
+    const part = parts[at] ? left / parts[at] : 0;
+    move(element, [x0 + part * (x1 - x0), y0 + part * (y1 - y0)]);
+    frameId = requestAnimationFrame(step);
+  };
+  frameId = requestAnimationFrame(step);
+  return () => cancelAnimationFrame(frameId);
+}
+
+/** A value that travels: a dot with its number. */
 function token(size) {
   const text = s("text", { "font-size": 1.1 * size });
   const element = s("g", { class: "sc-token", "aria-hidden": "true" }, s("circle", { r: 8 }), text);
-  let frameId = 0;
-  const stop = () => { cancelAnimationFrame(frameId); frameId = 0; };
+  let stop = () => {};
   const stand = (at, { value, way, below = false, left = false, hidden = false }) => {
     move(element, at);
     text.textContent = value;
@@ -177,26 +202,11 @@ function token(size) {
   /** Fly along the points and then call back; at once, where motion is to be reduced. */
   const fly = (points, duration, look, done) => {
     stop();
-    const parts = points.slice(1).map(([x, y], at) => Math.hypot(x - points[at][0], y - points[at][1]));
-    const long = parts.reduce((sum, part) => sum + part, 0);
-    if (calm() || !long) { done(); return; }
+    if (calm()) { done(); return; }
     stand(points[0], look);
-    let begun;
-    const step = (now) => {
-      begun ??= now;
-      const share = Math.min((now - begun) / duration, 1);
-      if (share === 1) { frameId = 0; done(); return; }
-      let left = long * (share < 0.5 ? 2 * share * share : 1 - 2 * (1 - share) ** 2);
-      let at = 0;
-      while (left > parts[at] && at < parts.length - 1) left -= parts[at++];
-      const [[x0, y0], [x1, y1]] = [points[at], points[at + 1]];
-      const part = parts[at] ? left / parts[at] : 0;
-      move(element, [x0 + part * (x1 - x0), y0 + part * (y1 - y0)]);
-      frameId = requestAnimationFrame(step);
-    };
-    frameId = requestAnimationFrame(step);
+    stop = glide(element, points, duration, done) ?? stop;
   };
-  return { element, stand, fly, stop };
+  return { element, stand, fly, stop: () => stop() };
 }
 
 /**
@@ -263,4 +273,19 @@ function player(model, { go, at, last, limit = last, dwell, text }) {
     acts[event.key]();
   };
   return { element, keys, play, pause, arrived, show, playing: () => playing };
+}
+
+/** Call draw(whether the figure is narrower than so many pixels), now and whenever that changes. */
+function fitWidth(model, figure, pixels, draw) {
+  let narrow;
+  const fit = (width) => {
+    const wanted = Boolean(width && width < pixels);
+    if (wanted === narrow) return;
+    narrow = wanted;
+    draw(narrow);
+  };
+  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
+  fit(figure.clientWidth);
+  sized.observe(figure);
+  cleanups.get(model)?.push(() => sized.disconnect());
 }

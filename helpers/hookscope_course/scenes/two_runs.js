@@ -214,17 +214,12 @@ function draw(model, el) {
     h("div", { class: "sc-player tr-controls" }, score, reveal, over, measures), table);
   const root = stage(model, el, "Two runs and one arrow", figure);
   root.classList.add("hs-alone"); // everything is on the page
-  const fit = (width) => {
-    const wanted = Boolean(width && width < NARROW);
-    if (layout && layout.narrow === wanted) return;
-    layout = { ...place(layers.length, columns, wanted), narrow: wanted };
+  fitWidth(model, figure, NARROW, (narrow) => {
+    layout = { ...place(layers.length, columns, narrow), narrow };
     build();
     show();
-  };
-  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
-  fit(figure.clientWidth);
-  sized.observe(figure);
-  cleanups.get(model)?.push(() => { sized.disconnect(); halt(); });
+  });
+  cleanups.get(model)?.push(halt);
   listen(model, root, "tried at shown measure", () => { if (!flying) show(); });
 }
 

@@ -380,6 +380,7 @@ def test_everything_stands_on_the_scene_and_every_station_on_its_rail(narrow, ba
 def test_names_are_imported_when_they_are_asked_for():
     figures = [
         "BothEnds",
+        "Bridge",
         "CacheGrid",
         "GradientParts",
         "PlayingMap",
@@ -391,7 +392,7 @@ def test_names_are_imported_when_they_are_asked_for():
         "TravelMap",
         "TwoRuns",
     ]
-    assert scenes.__all__ == [*figures, "find_layer", "hook_pass"]
+    assert scenes.__all__ == [*figures, "find_layer", "hook_pass", "train_one_step"]
     code = "import sys, hookscope_course.scenes; print('anywidget' in sys.modules, 'torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "False"]

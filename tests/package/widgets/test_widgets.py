@@ -56,6 +56,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "PlayingMap": lambda: scenes.PlayingMap(),
     "TenTimesGame": lambda: scenes.TenTimesGame(),
     "BothEnds": lambda: scenes.BothEnds(),
+    "Bridge": lambda: scenes.Bridge(),
     "ResidualRiver": lambda: scenes.ResidualRiver(samples.story_lm()),
     "SealedModels": lambda: scenes.SealedModels(),
     "SymptomTree": lambda: scenes.SymptomTree(),
@@ -89,7 +90,7 @@ def test_these_are_all_widgets() -> None:
         *widgets.__all__,
         *course_widgets.__all__,
         *scenes.__all__,
-    } - {"find_layer", "hook_pass"}
+    } - {"find_layer", "hook_pass", "train_one_step"}
     assert hookscope.widgets is widgets
 
 
