@@ -109,10 +109,12 @@ def _draw(
     from matplotlib.figure import Figure
 
     names = [str(row["tensor"]) for row in rows]
-    low = -2.3 if back else -0.45
-    figure = Figure(figsize=(1.24 * len(names), 0.68 * (1.2 - low)), dpi=100)
+    # Room for arrows that go over or under the boxes between, if there is one.
+    bow = 0.75 if any(names.index(name) - names.index(each) > 1 for name in names for each in sources[name]) else 0
+    low, high = (-1.75 - 0.73 * bow if back else -0.45), 0.45 + bow
+    figure = Figure(figsize=(1.24 * len(names), 0.68 * (high - low)), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-0.55, len(names) - 0.45), ylim=(low, 1.2))
+    axes.set(xlim=(-0.55, len(names) - 0.45), ylim=(low, high))
     axes.set_axis_off()
     for place, row in enumerate(rows):
         _write_box(axes, place, 0, names[place], _text(row["value"]), _FORWARD, False)

@@ -40,8 +40,8 @@ KINDS = {
 _PLACES = {
     ("forward_pre", ""): (3.3, 3.2),
     ("forward", ""): (7.5, 3.2),
-    ("tensor", "y"): (10.5, 1.5),
-    ("retain_grad", "y"): (9.3, 1.5),
+    ("tensor", "y"): (10.55, 1.5),
+    ("retain_grad", "y"): (9.45, 1.5),
     ("full_backward_pre", ""): (7.5, 1.5),
     ("tensor", "weight"): (5.0, 0.3),
     ("post_accumulate_grad", "weight"): (6.75, -0.3),
@@ -169,7 +169,7 @@ def _draw(fired: list[tuple[str, str]], here: tuple[str, ...], both: bool = True
         style: dict[str, Any] = {"fontsize": 9.5, "color": "black" if strong else "#595959", "weight": weight}
         if on == "weight":
             left = kind == "tensor"
-            axes.text(x - 0.3 if left else x + 0.3, y, words, ha="right" if left else "left", va="center", **style)
+            axes.text(x - 0.42 if left else x + 0.42, y, words, ha="right" if left else "left", va="center", **style)
         else:
             words = words.replace(" pre-hook", "\npre-hook").replace("d hook", "d\nhook")
             up = (kind, on) in _ABOVE

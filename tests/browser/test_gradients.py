@@ -209,8 +209,10 @@ def test_a_task_locks_the_values_and_start_again_leads_back(lab: Lab) -> None:
     expression, zero = widget.get_by_label("Expression", exact=True), widget.locator("input[type=checkbox]")
     first = widget.get_by_label("your guess of a.grad")
     expect(rules).to_contain_text("Type your guess of every .grad")
-    for control in (value, kind, expression, zero, widget.get_by_label("value of c", exact=True)):
+    for control in (value, kind, widget.get_by_label("value of c", exact=True)):
         expect(control).to_be_disabled()
+    for control in (expression, zero):
+        expect(control).to_be_hidden()
     # A locked value looks like a number in a table; only what can be typed into has a border.
     border = "field => getComputedStyle(field).borderTopColor"
     assert value.evaluate(border) == "rgba(0, 0, 0, 0)"
@@ -231,6 +233,7 @@ def test_a_task_locks_the_values_and_start_again_leads_back(lab: Lab) -> None:
     lab.screenshot("gradients-locked", widget)
     widget.get_by_label("Task").select_option(label="Your own")
     expect(rules).to_be_hidden()
+    expect(expression).to_be_visible()
     expect(value).to_be_enabled()
     lab.settled()
     value.fill("12")

@@ -76,7 +76,9 @@ class Guess:
     def choose(self, guess: Any) -> None:
         """Make a guess by a click: it takes the place of the one before, until the answer is known."""
         self.guess = guess
-        if not holds_blank(guess):
+        if holds_blank(guess):
+            _clicked.pop(self.about, None)
+        else:
             if self.about:
                 _clicked[self.about] = guess
             share.offer(guess, self._place)

@@ -74,19 +74,17 @@ function draw(model, el) {
       const show = () => buttons.forEach((button) => button.setAttribute("aria-disabled", String(model.get("tried") === button.textContent)));
       return [[h("div", { class: "hs-row", role: "group", "aria-label": "Your guess" }, ...buttons)], show];
     },
-    several() {
+    several() { // each click is the guess, until the cell has run; then a button ends the second try
       const buttons = options.map((name) => h("button", { type: "button", "aria-pressed": "false", onclick: ({ currentTarget }) => {
         currentTarget.setAttribute("aria-pressed", String(currentTarget.getAttribute("aria-pressed") !== "true"));
-        put(model, { begun: { those: those() } });
+        if (late) return;
+        tell({ those: those() });
+        goOn();
       } }, name));
       const those = () => options.map((_, at) => at).filter((at) => buttons[at].getAttribute("aria-pressed") === "true");
-      const done = h("button", { type: "button", onclick: () => {
-        if (!those().length) return;
-        tell({ those: those() });
-        if (!late) goOn();
-      } }, "This is my guess");
+      const done = h("button", { type: "button", onclick: () => { if (those().length) tell({ those: those() }); } }, "This is my guess");
       if (given) given.those.forEach((at) => buttons[at].setAttribute("aria-pressed", "true"));
-      return [[h("div", { class: "hs-row", role: "group", "aria-label": "Choose one or more" }, ...buttons, done)]];
+      return [[h("div", { class: "hs-row", role: "group", "aria-label": "Choose one or more" }, ...buttons, ...(late ? [done] : []))]];
     },
     slider() {
       const [min, max, step] = model.get("range");

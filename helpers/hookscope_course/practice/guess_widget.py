@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import traitlets
 
 from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope_course.practice.blank import ____
 from hookscope_course.practice.card import Card
 from hookscope_course.practice.question import Question, label
 
@@ -113,7 +114,7 @@ class GuessWidget(HookWidget):
         if self.kind == "cards":
             return list(answer["order"]) if len(answer["order"]) == len(self._values) else None
         if self.kind == "several":
-            return [value for at, value in enumerate(self._values) if at in answer["those"]] or None
+            return [value for at, value in enumerate(self._values) if at in answer["those"]] or ____
         if self.kind == "slider":
             number = float(answer["number"])
             return int(number) if all(part.is_integer() for part in self.range) else number

@@ -28,9 +28,8 @@ function number(model, trait, name, label, otherwise) {
 }
 
 const RULES = [
-  "The gradient 1 starts at the top box. On each arrow it is multiplied by the local gradient. Boxes with round corners are leaves.",
+  "The gradient 1 starts at the top box. On each arrow it is multiplied by the local gradient.",
   "Type your guess of every .grad: a number, or None. Then press Run backward, and choose the next of the four tasks.",
-  "During a task, values and hooks are locked. Choose the task “Your own” to change them.",
 ];
 const STEP = 300; // milliseconds that a gradient takes for an arrow
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -227,7 +226,7 @@ function draw(model, el) {
     ? taskChoice(model) : null;
   const words = h("p", { class: "gp-words", role: "status" });
   const rules = model.get("shown").guess ? h("ol", { class: "gp-rules" }, ...RULES.map((text) => h("li", {}, text))) : null;
-  const zero = check("zero_grad");
+  const ownParts = [field("Expression", expression), field("set .grad of the leaves to None before each pass", check("zero_grad"))];
 
   const graph = h("div", { class: "gp-graph" });
   const key = h("p", { class: "gp-key" }, "On each arrow: incoming gradient × local gradient of the step = gradient of the operand.");
@@ -307,7 +306,7 @@ function draw(model, el) {
     restart.setAttribute("aria-disabled", String(atStart()));
     const locked = isAsked(model);
     if (locked) left = model.get("task");
-    expression.disabled = zero.disabled = locked;
+    for (const part of ownParts) part.hidden = locked;
     if (rules) rules.hidden = !locked;
   };
   show();
@@ -317,10 +316,10 @@ function draw(model, el) {
   stage(model, el, "Gradient playground", rules,
     h("div", { class: "gp-columns" },
       h("div", { class: "gp-side" },
-        h("div", { class: "hs-row" }, tasks && field("Task", tasks), field("Expression", expression)),
+        h("div", { class: "hs-row" }, tasks && field("Task", tasks), ownParts[0]),
         words, chosen.table,
         h("div", { class: "hs-row" }, run, restart, times),
-        h("div", { class: "hs-row" }, field("set .grad of the leaves to None before each pass", zero), live),
+        h("div", { class: "hs-row" }, ownParts[1], live),
         said, notes),
       graph),
     h("details", { class: "gp-source gp-all" }, h("summary", {}, "The numbers in the graph"),
