@@ -21,7 +21,7 @@ function words(text) {
   return found;
 }
 
-const FIELDS = { heading: 5, asked: 4, page: 2, text: 1 };
+const FIELDS = { heading: 5, asked: 4, page: 2, prose: 1, code: 1 };
 const sections = window.hookscopeSections.map((section) => {
   const counts = new Map();
   let length = 0;
@@ -72,7 +72,7 @@ function show() {
   results.replaceChildren(...list.map(({ section }) => {
     const link = Object.assign(document.createElement("a"), { href: section.url, textContent: section.heading });
     const where = Object.assign(document.createElement("small"), { textContent: ` ${section.page}` });
-    const words = Object.assign(document.createElement("p"), { textContent: excerpt(section.text, question) });
+    const words = Object.assign(document.createElement("p"), { textContent: excerpt(section.prose, question) });
     const item = document.createElement("li");
     item.append(link, where, words);
     return item;

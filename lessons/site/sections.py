@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup, NavigableString, Tag
 
 # A chooser's row is an answer; what is said to teachers and contributors is seldom one.
 _WEIGHTS = {"91_chooser": 1.5, "teaching": 0.4, "contributing": 0.3, "hub": 0.4, "changelog": 0.3, "benchmarks": 0.6}
 _ASKED = "Also asked as: "
+_CODE = {"cell", "live", "guess", "score", "told"}
+_NO_TEXT = ("script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")
 
 
 def sections_of(folder: Path) -> list[dict[str, Any]]:
     """Every section of every page.
 
     Returns:
-        `{"url", "page", "heading", "asked", "text", "weight"}` for each.
+        `{"url", "page", "heading", "asked", "prose", "code", "weight"}` for each.
 
     """
     found = []
@@ -39,19 +42,31 @@ def _sections(path: Path, name: str) -> Iterator[dict[str, Any]]:
         heading = section.find(re.compile("^h[1-6]$"), recursive=False)
         if heading is None:
             continue
-        text = " ".join(
-            _words(part) for part in section.find_all(recursive=False) if part.name not in ("section", heading.name)
-        )
-        asked = re.search(rf"{_ASKED}([^.]*)\.", text)
+        prose, code = _split(section)
+        asked = re.search(rf"{_ASKED}([^.]*)\.", prose)
         names = " ".join(str(each["id"]) for each in section.select(":scope > dl > dt[id]"))
         yield {
             "url": f"{name}#{section['id']}",
             "page": title,
             "heading": _words(heading),
             "asked": f"{asked[1] if asked else ''} {names}".strip(),
-            "text": text[:6000],
+            "prose": prose[:5000],
+            "code": code[:3000],
             "weight": weight * (0.5 if heading.get_text().startswith("Exercise") else 1.0),
         }
+
+
+def _split(section: Tag) -> tuple[str, str]:
+    """The prose of a section, without its heading and the sections in it, and its code with what that showed."""
+    prose, code = list[str](), list[str]()
+    for string in section.find_all(string=True):
+        parts = [*takewhile(lambda part: part is not section, string.parents)]
+        left_out = any(part.name == "section" or part.name in _NO_TEXT for part in parts)
+        if left_out or type(string) is not NavigableString:  # comments are strings, too
+            continue
+        is_code = any(part.name in ("pre", "dt", "summary") or _CODE & {*part.get("class", [])} for part in parts)
+        (code if is_code else prose).append(string)
+    return " ".join(" ".join(prose).split()), " ".join(" ".join(code).split())
 
 
 def _words(part: Tag) -> str:
