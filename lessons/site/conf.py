@@ -4,7 +4,7 @@ import html
 import re
 from typing import Any
 
-from docutils import nodes
+from docutils import nodes  # type: ignore[import-untyped]
 
 from hookscope import __version__
 from lessons.site import addresses

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from bs4 import BeautifulSoup, NavigableString, Tag
+from bs4 import BeautifulSoup, Tag
+from bs4.element import NavigableString
 
 # A chooser's row is an answer; what is said to teachers and contributors is seldom one.
-_WEIGHTS = {"91_chooser": 1.5, "teaching": 0.4, "contributing": 0.3, "hub": 0.4, "changelog": 0.3, "benchmarks": 0.6}
+_WEIGHTS = {"91_chooser": 1.3, "teaching": 0.4, "contributing": 0.3, "hub": 0.4, "changelog": 0.3, "benchmarks": 0.6, "limits": 0.7}
 _ASKED = "Also asked as: "
+_TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
 _CODE = {"cell", "live", "guess", "score", "told"}
-_NO_TEXT = ("script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")
+_NO_TEXT = ("section", "script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")
 
 
 def sections_of(folder: Path) -> list[dict[str, Any]]:
     """Every section of every page.
 
     Returns:
-        `{"url", "page", "heading", "asked", "prose", "code", "weight"}` for each.
+        `{"url", "page", "heading", "asked", "typed", "prose", "code", "weight"}` for each.
 
     """
     found = []
@@ -37,6 +40,7 @@ def sections_of(folder: Path) -> list[dict[str, Any]]:
 def _sections(path: Path, name: str) -> Iterator[dict[str, Any]]:
     page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
     title = _words(page.h1) if page.h1 else name
+    typed = _TYPED.get(name.removesuffix(".html"), "")
     weight = next((each for start, each in _WEIGHTS.items() if name.startswith(start)), 1.0)
     for section in page.select("article section[id]"):
         heading = section.find(re.compile("^h[1-6]$"), recursive=False)
@@ -50,6 +54,7 @@ def _sections(path: Path, name: str) -> Iterator[dict[str, Any]]:
             "page": title,
             "heading": _words(heading),
             "asked": f"{asked[1] if asked else ''} {names}".strip(),
+            "typed": typed if heading.name == "h1" else "",
             "prose": prose[:5000],
             "code": code[:3000],
             "weight": weight * (0.5 if heading.get_text().startswith("Exercise") else 1.0),
@@ -60,11 +65,12 @@ def _split(section: Tag) -> tuple[str, str]:
     """The prose of a section, without its heading and the sections in it, and its code with what that showed."""
     prose, code = list[str](), list[str]()
     for string in section.find_all(string=True):
-        parts = [*takewhile(lambda part: part is not section, string.parents)]
-        left_out = any(part.name == "section" or part.name in _NO_TEXT for part in parts)
+        parts: list[Tag] = list(takewhile(lambda part: part is not section, string.parents))
+        left_out = any(part.name in _NO_TEXT for part in parts)
         if left_out or type(string) is not NavigableString:  # comments are strings, too
             continue
-        is_code = any(part.name in ("pre", "dt", "summary") or _CODE & {*part.get("class", [])} for part in parts)
+        classes = {each for part in parts for each in part.get_attribute_list("class")}
+        is_code = classes & _CODE or any(part.name in ("pre", "dt", "summary") for part in parts)
         (code if is_code else prose).append(string)
     return " ".join(" ".join(prose).split()), " ".join(" ".join(code).split())
 

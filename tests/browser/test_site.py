@@ -125,7 +125,7 @@ def test_no_answer_is_to_be_seen_before_its_guess(page: Page, built: Path) -> No
 def asked(page: Page, about: str) -> Locator:
     """The question of a section, drawn; nothing is said to it yet."""
     place = page.locator(f"[data-guess='{about}']")
-    expect(place.get_by_role("status")).to_contain_text("You have not guessed yet.")
+    expect(place.locator(".gs-said")).to_contain_text("You have not guessed yet.")
     return place
 
 
@@ -178,7 +178,7 @@ def test_every_kind_of_question_is_answered_by_keyboard(page: Page) -> None:
     for _ in range(12):
         keys.press("ArrowRight")
     slider.get_by_role("button", name="This is my guess").press("Enter")
-    expect(slider.get_by_role("status")).to_contain_text("Close: You guessed 12, it is 10.")
+    expect(slider.locator(".gs-said")).to_contain_text("Close: You guessed 12, it is 10.")
     page.goto("11_pitfalls.html")
     several = asked(page, "11.3")
     several.get_by_role("button", name="stem").press("Enter")
