@@ -15,7 +15,15 @@ from bs4 import BeautifulSoup, Tag
 from bs4.element import NavigableString
 
 # A chooser's row is an answer; what is said to teachers and contributors is seldom one.
-_WEIGHTS = {"91_chooser": 1.3, "teaching": 0.4, "contributing": 0.3, "hub": 0.4, "changelog": 0.3, "benchmarks": 0.6, "limits": 0.7}
+_WEIGHTS = {
+    "91_chooser": 1.3,
+    "teaching": 0.4,
+    "contributing": 0.3,
+    "hub": 0.4,
+    "changelog": 0.3,
+    "benchmarks": 0.6,
+    "limits": 0.7,
+}
 _ASKED = "Also asked as: "
 _TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
 _CODE = {"cell", "live", "guess", "score", "told"}
