@@ -61,7 +61,7 @@ def social_card() -> bytes:
     figure = Figure(figsize=(12, 6.3), dpi=100, facecolor="#1a1026")
     figure.text(0.05, 0.74, "hookscope", color="white", fontsize=54, weight="bold")
     words = "See what happens inside\na PyTorch model, change it,\nand learn how hooks work."
-    figure.text(0.05, 0.32, words, color="#e8edf2", fontsize=27, linespacing=1.5)
+    figure.text(0.05, 0.32, words, color="#e8edf2", fontsize=24, linespacing=1.5)
     figure.text(0.05, 0.1, "What is going on inside? Click.", color="#c9a6ff", fontsize=24)
     picker = Image.open(reading.ROOT / "docs" / "picker.png").convert("RGB")
     place = figure.add_axes((0.5, 0.1, 0.46, 0.8))

@@ -21,7 +21,7 @@ suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # a page may b
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-nb_code_prompt_show = "Show the code that draws this"
+nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 nb_execution_mode = "off"  # what is shown is what the tests hold
 nb_ipywidgets_js: dict[str, object] = {}

@@ -27,6 +27,7 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.reference import Chooser
 from hookscope_course.scenes import (
     BothEnds,
     CacheGrid,
@@ -189,6 +190,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         unseen=("png",),
     ),
     # These have all runs with them, and their scripts ask for nothing.
+    Chooser: Recipe(("words", "group"), {_ALL: lambda chooser: iter(())}, unseen=("png",), free=True),
     DigitsByLayer: Recipe(
         ("depth", "network", "digit", "picked"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True
     ),

@@ -21,6 +21,7 @@ from hookscope.widgets import LayerPicker, PatchMap
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.practice import score
 from hookscope_course.practice.question import question, questions_of
+from hookscope_course.reference import Chooser
 from hookscope_course.scenes import (
     BothEnds,
     CacheGrid,
@@ -263,6 +264,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
         (PlayingMap, {"hooks": {"full_backward": "multiply"}, "index": 3, "guesses": []}),
         (BothEnds, {"stops": ["stop_input"], "plain": ["x2"], "marks": ["x1.grad"], "ran": True}),
         (SymptomTree, {"path": ["Memory grows", "yes"]}),
+        (Chooser, {"words": "nan", "group": "debug"}),
         (
             SealedModels,
             {"box": 2, "asked": [[], ["census"], [], []], "accused": [[["mix", "it has no hook"]], *3 * [[]]]},
