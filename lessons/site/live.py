@@ -190,7 +190,9 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         unseen=("png",),
     ),
     # These have all runs with them, and their scripts ask for nothing.
-    Chooser: Recipe(("words", "group"), {_ALL: lambda chooser: iter(())}, unseen=("png",), free=True),
+    Chooser: Recipe(
+        ("words", "group"), {"Click a row to see its lines.": lambda chooser: iter(())}, unseen=("png",), free=True
+    ),
     DigitsByLayer: Recipe(
         ("depth", "network", "digit", "picked"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True
     ),
