@@ -30,7 +30,7 @@ class Question extends Model {
     if (!found) return undefined;
     this.tries.push(guess);
     const [heading, message, mood, over] = found;
-    const typed = (text) => (guess.text ? text.replace(JSON.parse(key).text, guess.text.trim()) : text);
+    const typed = (text) => (guess.text && mood !== "right" ? text.replace(JSON.parse(key).text, guess.text.trim()) : text);
     this.how = mood === "right" ? (before ? "second" : "first") : over ? "shown" : undefined;
     const tried = mood === "wrong" ? state.options[guess.at] ?? "" : "";
     return { heading: typed(texts[heading]), message: typed(texts[message]), mood, tried, is_over: over };

@@ -178,7 +178,7 @@ def test_every_kind_of_question_is_answered_by_keyboard(page: Page) -> None:
     for _ in range(12):
         keys.press("ArrowRight")
     slider.get_by_role("button", name="This is my guess").press("Enter")
-    expect(slider.locator(".gs-said")).to_contain_text("Close: You guessed 12, it is 10.")
+    expect(slider.locator(".gs-said")).to_contain_text("Close: you guessed 12, it is 10.")
     page.goto("11_pitfalls.html")
     several = asked(page, "11.3")
     several.get_by_role("button", name="stem").press("Enter")
