@@ -3,6 +3,7 @@
     python -m lessons.site
 
 `pages` makes the texts: a chapter with its answers folded away, the teacher's pages, the reference of the package;
-`live` records what widgets answer, so that they work in the page without a kernel; Sphinx makes the site of it, with
-the settings in `conf.py` here. Nothing on the site comes from the network.
+`live` and `guesses` record what widgets and questions answer, so that they work in the page without a kernel;
+`machines` writes what programs read; Sphinx makes the site of it, with the settings in `conf.py` here. Nothing on the
+site comes from the network.
 """

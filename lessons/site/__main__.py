@@ -9,14 +9,16 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from sphinx.cmd.build import build_main
 
 from hookscope.widgets.base import HookWidget
 from hookscope_course.learner.copies import MOVED, edition_of
+from hookscope_course.practice.guess_widget import GuessWidget
 from lessons.build import reading
-from lessons.site import chapters, live, pages, reference, sections
-from lessons.site.cards import cards
+from lessons.site import chapters, guesses, live, machines, pages, reference, sections
+from lessons.site.cards import cards, social_card
 
 HERE = Path(__file__).resolve().parent
 OUT = reading.ROOT / "build" / "site"
@@ -39,6 +41,7 @@ def main(out: Path = OUT) -> int:
     status = build_main(["-q", "-W", "--keep-going", "-b", "html", str(source), str(out / "html")])
     name_levels(out / "html")
     redirect(out / "html")
+    machines.write(out / "html")
     found = sections.write(out / "html")
     broken = sections.broken_links(out / "html")
     print(*broken, sep="\n", end="\n" if broken else "")
@@ -80,12 +83,14 @@ def write_source(source: Path) -> None:
         (static / folder).mkdir(parents=True)
     shutil.copy(HERE / "conf.py", source)
     shutil.copytree(HERE / "templates", source / "_templates")
-    for name in ("site.css", "site.js", "search.js"):
+    for name in ("site.css", "site.js", "guesses.js", "search.js", "favicon.svg"):
         shutil.copy(HERE / name, static)
     shutil.copy(reading.LESSONS / "00_start_here" / "chapter_00.png", static)
+    (static / "card.png").write_bytes(social_card())
     notebooks = sorted(reading.NOTEBOOKS.glob("*.ipynb"))
     cells = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in notebooks}
     alive = chapters.record([name for name, each in cells.items() if pages.widget_cells(each)], static / "live")
+    write_guesses(cells, static / "live")
     for path in notebooks:
         page = pages.chapter(path, alive.get(path.stem))
         (source / f"{pages.page_of(path.stem)}.ipynb").write_text(json.dumps(page), encoding="utf-8")
@@ -105,6 +110,17 @@ def write_source(source: Path) -> None:
     for place, text in parts.items():
         index = index.replace(place, text)
     _write(source / "index.md", index)
+
+
+def write_guesses(cells: dict[str, list[dict[str, Any]]], folder: Path) -> None:
+    """Write what the questions of each chapter answer, and the widget that asks them, once."""
+    for name, each in cells.items():
+        if answers := guesses.answers_of(each):
+            records = {about: guesses.recorded(about, answer) for about, answer in answers.items()}
+            script = f"window.hookscopeGuesses = {json.dumps(records, ensure_ascii=False)};\n"
+            (folder / f"guesses-{name[:2]}.js").write_text(script, encoding="utf-8")
+    widget = json.dumps({"esm": str(GuessWidget._esm), "css": str(GuessWidget._css)}, ensure_ascii=False)
+    (folder / "guess.js").write_text(f"window.hookscopeGuess = {widget};\n", encoding="utf-8")
 
 
 def gallery(folder: Path) -> str:
@@ -152,6 +168,7 @@ def toctrees() -> str:
         "The package": [
             "widgets",
             "reference/index",
+            "other_tools",
             "errors/index",
             "limits/index",
             "side_effects",

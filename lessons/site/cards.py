@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import json
 import re
 from pathlib import Path
 
+from matplotlib.figure import Figure
+from PIL import Image
+
+from hookscope_course.practice.question import questions_of
 from lessons.build import reading
 
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"')
@@ -27,11 +32,13 @@ def cards(folder: Path) -> str:
         image = picture_of(reading.NOTEBOOKS / f"{name}.ipynb")
         if image:
             (folder / f"{name}.png").write_bytes(image)
+        questions = len(questions_of(int(name[:2])))
         # Its title says what the picture would say again.
         shown = f'<img alt="" src="_static/cards/{name}.png">' if image else '<span class="none"></span>'
         made.append(
             f'<a class="card" href="{name}.html">{shown}<strong>{name[:2]} · {html.escape(header["title"])}</strong>'
-            f"<span>{html.escape(header['promise'])}</span></a>"
+            f"<span>{html.escape(header['promise'])}</span>"
+            f'<span class="guessed" data-chapter="{name[:2]}" data-questions="{questions}"></span></a>'
         )
     return f'<div class="cards">\n{chr(10).join(made)}\n</div>'
 
@@ -47,3 +54,19 @@ def picture_of(notebook: Path) -> bytes | None:
         if not alt.startswith(_MAP)
     ]
     return max(found, key=len, default=None)
+
+
+def social_card() -> bytes:
+    """Draw the image that is shown where somebody posts a link to the site, as a PNG of 1200 by 630 pixels."""
+    figure = Figure(figsize=(12, 6.3), dpi=100, facecolor="#1a1026")
+    figure.text(0.05, 0.74, "hookscope", color="white", fontsize=54, weight="bold")
+    words = "See what happens inside\na PyTorch model, change it,\nand learn how hooks work."
+    figure.text(0.05, 0.32, words, color="#e8edf2", fontsize=24, linespacing=1.5)
+    figure.text(0.05, 0.1, "What is going on inside? Click.", color="#c9a6ff", fontsize=24)
+    picker = Image.open(reading.ROOT / "docs" / "picker.png").convert("RGB")
+    place = figure.add_axes((0.5, 0.1, 0.46, 0.8))
+    place.imshow(picker)
+    place.set_axis_off()
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", facecolor=figure.get_facecolor())
+    return drawn.getvalue()

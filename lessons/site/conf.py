@@ -1,9 +1,13 @@
 """Sphinx's settings for the site; `python -m lessons.site` copies this file into the folder that it builds from."""
 
+import html
 import re
 from typing import Any
 
+from docutils import nodes  # type: ignore[import-untyped]
+
 from hookscope import __version__
+from lessons.site import addresses
 
 project = "hookscope"
 author = "The hookscope authors"
@@ -17,6 +21,8 @@ suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # a page may b
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
 nb_execution_mode = "off"  # what is shown is what the tests hold
 nb_ipywidgets_js: dict[str, object] = {}
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None), ("html", "text/html", 1)]
@@ -30,10 +36,12 @@ napoleon_google_docstring, napoleon_numpy_docstring = True, False
 
 html_theme = "furo"
 html_title = "hookscope"
+html_favicon = "_static/favicon.svg"
+html_baseurl = addresses.site()
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = [("site.js", {"defer": "defer"})]  # no module: a page that was opened from a disk may not load one
+html_js_files = [(name, {"defer": "defer"}) for name in ("site.js", "guesses.js")]  # modules do not load from a disk
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False}  # the arrow keys belong to the widgets
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
@@ -44,6 +52,7 @@ def setup(app: Any) -> None:
     """Let Sphinx call what follows."""
     app.connect("autodoc-process-docstring", _plain_bars)
     app.connect("autodoc-process-docstring", _link_limits)
+    app.connect("html-page-context", _describe)
 
 
 def _plain_bars(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
@@ -54,3 +63,24 @@ def _plain_bars(app: Any, what: str, name: str, thing: object, options: object, 
 def _link_limits(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Our docstrings name a page by its path in the repository; here the path becomes a link."""
     lines[:] = [re.sub(r"`?docs/limits/(\w+)\.md`?", r":doc:`/limits/\1`", line) for line in lines]
+
+
+def _describe(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Say in the page's head what it is about, and where it is as Markdown."""
+    if tree is None:
+        return
+    texts = [" ".join(each.astext().split()) for each in tree.findall(nodes.paragraph)]
+    about = next((text for text in texts if len(text) > 40 and "This page as a notebook" not in text), project)
+    about = html.escape(about if len(about) <= 200 else f"{about[:200].rpartition(' ')[0]} …")
+    title = html.escape(tree.next_node(nodes.title).astext() if tree.next_node(nodes.title) else project)
+    tags = [
+        f'<meta name="description" content="{about}">',
+        f'<meta property="og:title" content="{title}">',
+        f'<meta property="og:description" content="{about}">',
+        '<meta property="og:type" content="website">',
+        f'<link rel="alternate" type="text/markdown" href="{page.rpartition("/")[2]}.md">',
+    ]
+    if base := addresses.site():  # an image without an address is shown nowhere
+        tags.append(f'<meta property="og:image" content="{base}_static/card.png">')
+        tags.append('<meta name="twitter:card" content="summary_large_image">')
+    context["metatags"] = context.get("metatags", "") + "\n".join(tags)

@@ -225,6 +225,9 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         unseen=("png",),
     ),
     # These have all runs with them, and their scripts ask for nothing.
+    Chooser: Recipe(
+        ("words", "group"), {"Click a row to see its lines.": lambda chooser: iter(())}, unseen=("png",), free=True
+    ),
     DigitsByLayer: Recipe(
         ("depth", "network", "digit", "picked"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True
     ),
@@ -243,7 +246,6 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     TwoRuns: Recipe(("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
     SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
     CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
-    Chooser: Recipe(("words", "group"), {_ALL: lambda chooser: iter(())}, unseen=("png",), free=True),
     FactCheck: Recipe(("words", "group"), {_ALL: lambda claims: iter(())}, unseen=("png",), free=True),
 }
 

@@ -10,22 +10,30 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
+from nbformat import NotebookNode
+
 from hookscope_course.learner.edition import FOLDED, is_bare_label
+from hookscope_course.practice.question import question
 from lessons.build import reading
 from lessons.build.reading import NOTEBOOKS, ROOT
+from lessons.build.showing import answer_in
+from lessons.site import addresses, guesses
 
 Cell = dict[str, Any]
-_GUESS = re.compile(r"^guess = Guess\(", re.MULTILINE)
 _PART = re.compile(r"^(?=\*\*Predict\.\*\*|#{2,6} )", re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 DOWNLOAD = '<a href="_static/notebooks/{}" download>This page as a notebook</a>{}.'
+GUESS_HERE = (
+    "Your guesses and most figures work on this page. To change the code and to do the exercises, "
+    '<a href="install.html">install the course</a>.'
+)
 FOLDERS = {
     "errors": ("Errors", "What you see, why, and what to type. Messages of hookscope end with the path of their page."),
     "limits": ("Limits", "Details of the functions and widgets that are too long for their docstrings."),
 }
-DOCS = ("install", "tour", "course", "compatibility", "strict", "classroom", "side_effects")
-RUN_IT = "In your own copy (`make lab`) this is alive. [Some of them work here](widgets.md)."
+DOCS = ("install", "tour", "course", "other_tools", "compatibility", "strict", "classroom", "side_effects")
+RUN_IT = "*This figure needs a kernel: in your own copy (`make lab`) you can click it. Here is how it begins.*"
 
 
 def list_pages(folder: str) -> list[Path]:
@@ -61,7 +69,7 @@ def widget_cells(cells: list[Cell]) -> list[str]:
         cell["id"]
         for cell in cells
         if any(WIDGET in each.get("data", {}) for each in cell.get("outputs", []))
-        and not _GUESS.search("".join(cell["source"]))
+        and not guesses.ABOUT.search("".join(cell["source"]))
     ]
 
 
@@ -78,11 +86,21 @@ def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any
     """
     notebook = json.loads(path.read_text(encoding="utf-8"))
     parts = [*folded(_parts(notebook["cells"], path, alive or {}))]
-    parts.insert(
-        1, text(DOWNLOAD.format(path.name, ", with nothing answered" if any(map(_asks, notebook["cells"])) else ""))
-    )
+    parts.insert(1, text(_way_in(path, notebook["cells"])))
     cells = [{**cell, "id": f"cell-{number}"} for number, cell in enumerate(parts)]
     return {**notebook, "cells": cells, "metadata": {"kernelspec": notebook["metadata"]["kernelspec"]}}
+
+
+def _way_in(path: Path, cells: list[Cell]) -> str:
+    """What stands below the title: the notebook to load, and how the guesses went."""
+    asked = [guesses.ABOUT.search("".join(cell["source"])) for cell in cells]
+    download = DOWNLOAD.format(path.name, ", with nothing answered" if any(map(_asks, cells)) else "")
+    for place, address in addresses.launches(path.stem).items():
+        download += f' <a href="{html.escape(address)}">Open it in {place}</a>.'
+    if not (questions := len([*filter(None, asked)])):
+        return download
+    score = f'<p class="score" data-chapter="{path.stem[:2]}" data-questions="{questions}"></p>'
+    return f"{download} {GUESS_HERE}\n\n{score}"
 
 
 def _asks(cell: Cell) -> bool:
@@ -147,17 +165,35 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
         yield text("</details>\n")
     elif reading.only_imports(source):
         yield {**cell, "metadata": {"imports": True}}
-    elif _GUESS.search(source):
-        yield {**cell, "outputs": [], "metadata": {"guess": True}}
+    elif found := guesses.ABOUT.search(source):
+        about = found[1]
+        place = f'<div class="guess" data-guess="{about}">{html.escape(guesses.still(question(about)))}</div>'
+        yield {**text(place), "metadata": {"guess": about}}
     else:
+        cell, told = _without_compare(cell)
         widgets = [each for each in cell["outputs"] if WIDGET in each.get("data", {})]
         others = [each for each in cell["outputs"] if each not in widgets]
-        yield {**cell, "outputs": others if alive else cell["outputs"], "metadata": {}}
+        hidden = ["hide-input"] if cell["metadata"].get("jupyter", {}).get("source_hidden") else []
+        if widgets and not alive:
+            yield text(RUN_IT)
+        if cell["source"]:
+            yield {**cell, "outputs": others if alive else cell["outputs"], "metadata": {"tags": hidden}}
         if alive:
             still = "".join(widgets[0]["data"].get("text/html", ""))
             yield text(live_place(name, still, alive))
-        elif widgets:
-            yield text(RUN_IT)
+        if told:
+            yield text(told)
+
+
+def _without_compare(cell: Cell) -> tuple[Cell, str]:
+    """The cell without its comparison, which nobody runs on a page, and the answer that it shows, as HTML."""
+    before, compares, _ = "".join(cell["source"]).rpartition("guess.compare(")
+    if not compares:
+        return cell, ""
+    kept = [each for each in cell["outputs"] if answer_in(NotebookNode({**cell, "outputs": [each]})) is None]
+    answer = answer_in(NotebookNode(cell)) or ""
+    told = f'<p class="told">The answer is <strong>{html.escape(answer)}</strong>.</p>'
+    return {**cell, "source": before.strip(), "outputs": kept}, told
 
 
 def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
@@ -176,9 +212,10 @@ def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
             yield {**cell, "metadata": {}}
             yield text("</details>\n")
         else:
-            yield {**cell, "metadata": {}} if is_code else cell
-        if cell["metadata"].get("guess") or "guess" in cell["metadata"].get("tags", []):
-            yield text("<details class='answer'><summary>Run it: what happens, and why</summary>\n")
+            yield {**cell, "metadata": {"tags": cell["metadata"].get("tags", [])}} if is_code else cell
+        if (about := cell["metadata"].get("guess", "")) or "guess" in cell["metadata"].get("tags", []):
+            named = f" data-answer='{about}'" if about else ""
+            yield text(f"<details class='answer'{named}><summary>Run it: what happens, and why</summary>\n")
             is_open = True
         is_open = is_open or begins
     if is_open:

@@ -4,7 +4,7 @@ const STOP = new Set(("a an the of to in on at for from with by as is are was be
   "i my me you your it its this that these those and or not no if so there here about into out up get gets use using want need " +
   "pytorch torch python please way").split(" "));
 const ALIKE = { activations: "output", activation: "output", intermediate: "output", grads: "gradient", grad: "gradient", gradients: "gradient",
-  unregister: "remove", delete: "remove", detach: "remove", clear: "remove", hooks: "hook", layers: "layer", module: "layer", modules: "layer",
+  unregister: "remove", delete: "remove", clear: "remove", hooks: "hook", layers: "layer", module: "layer", modules: "layer",
   parameters: "parameter", weights: "weight", images: "picture", image: "picture", visualize: "show", visualise: "show", plot: "show", display: "show",
   llm: "transformer", gpt: "transformer", bert: "transformer", none: "none", freezing: "freeze", modify: "change", edit: "change", alter: "change" };
 
@@ -21,7 +21,11 @@ function words(text) {
   return found;
 }
 
-const FIELDS = { heading: 5, asked: 4, page: 2, text: 1 };
+const TITLE = 1, SIDE = 1.5;
+/** The words of a text that count, in their order; and whether one such text stands within another. */
+const phrase = (text) => ` ${words(text).filter((word) => !STOP.has(word)).join(" ")} `;
+const near = (one, other) => one.includes(other) || (one.trim().includes(" ") && other.includes(one));
+const FIELDS = { heading: 5, asked: 4, typed: 4, page: 2, prose: 1, code: 1 };
 const sections = window.hookscopeSections.map((section) => {
   const counts = new Map();
   let length = 0;
@@ -31,7 +35,7 @@ const sections = window.hookscopeSections.map((section) => {
       length += 1;
     }
   }
-  return { ...section, counts, length };
+  return { ...section, counts, length, title: new Set(words(section.page)), typed: section.typed.split(",").map(phrase), phrases: [section.heading, section.page, ...section.asked.split(",")].map(phrase) };
 });
 const mean = sections.reduce((sum, section) => sum + section.length, 0) / sections.length;
 const spread = new Map();
@@ -39,6 +43,7 @@ for (const { counts } of sections) for (const word of counts.keys()) spread.set(
 
 function search(question) {
   const asked = [...new Set(words(question))].filter((word) => !STOP.has(word));
+  const whole = phrase(question);
   const scored = sections.map((section) => {
     let score = 0, hits = 0;
     for (const word of asked) {
@@ -48,7 +53,11 @@ function search(question) {
       const rare = Math.log(1 + (sections.length - spread.get(word) + 0.5) / (spread.get(word) + 0.5));
       score += rare * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * section.length / mean));
     }
-    return { section, score: score * section.weight * (hits / Math.max(asked.length, 1)) ** 0.5 };
+    // A word or two often name a page: then its title has them, or they stand side by side in what it is asked for.
+    const rank = (phrases, exact) => phrases.map((each) => (each === whole ? exact : near(each, whole) ? SIDE : 1));
+    const side = Math.max(...rank(section.typed, 4), ...rank(section.phrases, 2));
+    const named = asked.filter((word) => section.title.has(word)).length / Math.max(asked.length, 1);
+    return { section, score: score * section.weight * (hits / Math.max(asked.length, 1)) ** 0.5 * (1 + TITLE * named * named) * side };
   }).filter(({ score }) => score > 0).sort((a, b) => b.score - a.score);
   const taken = {};
   return scored.filter(({ section }) => (taken[section.url.split("#")[0]] = (taken[section.url.split("#")[0]] ?? 0) + 1) <= 3).slice(0, 20);
@@ -72,7 +81,7 @@ function show() {
   results.replaceChildren(...list.map(({ section }) => {
     const link = Object.assign(document.createElement("a"), { href: section.url, textContent: section.heading });
     const where = Object.assign(document.createElement("small"), { textContent: ` ${section.page}` });
-    const words = Object.assign(document.createElement("p"), { textContent: excerpt(section.text, question) });
+    const words = Object.assign(document.createElement("p"), { textContent: excerpt(section.prose, question) });
     const item = document.createElement("li");
     item.append(link, where, words);
     return item;

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup, Tag
+from bs4.element import NavigableString
 
 # A chooser's row is an answer; what is said to teachers and contributors is seldom one.
-_WEIGHTS = {"91_chooser": 1.5, "teaching": 0.4, "contributing": 0.3, "hub": 0.4, "changelog": 0.3, "benchmarks": 0.6}
+_WEIGHTS = {
+    "91_chooser": 1.3,
+    "teaching": 0.4,
+    "contributing": 0.3,
+    "hub": 0.4,
+    "changelog": 0.3,
+    "benchmarks": 0.6,
+    "limits": 0.7,
+}
 _ASKED = "Also asked as: "
+_TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
+_CODE = {"cell", "live", "guess", "score", "told"}
+_NO_TEXT = ("section", "script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")
 
 
 def sections_of(folder: Path) -> list[dict[str, Any]]:
     """Every section of every page.
 
     Returns:
-        `{"url", "page", "heading", "asked", "text", "weight"}` for each.
+        `{"url", "page", "heading", "asked", "typed", "prose", "code", "weight"}` for each.
 
     """
     found = []
@@ -34,24 +48,39 @@ def sections_of(folder: Path) -> list[dict[str, Any]]:
 def _sections(path: Path, name: str) -> Iterator[dict[str, Any]]:
     page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
     title = _words(page.h1) if page.h1 else name
+    typed = _TYPED.get(name.removesuffix(".html"), "")
     weight = next((each for start, each in _WEIGHTS.items() if name.startswith(start)), 1.0)
     for section in page.select("article section[id]"):
         heading = section.find(re.compile("^h[1-6]$"), recursive=False)
         if heading is None:
             continue
-        text = " ".join(
-            _words(part) for part in section.find_all(recursive=False) if part.name not in ("section", heading.name)
-        )
-        asked = re.search(rf"{_ASKED}([^.]*)\.", text)
+        prose, code = _split(section)
+        asked = re.search(rf"{_ASKED}([^.]*)\.", prose)
         names = " ".join(str(each["id"]) for each in section.select(":scope > dl > dt[id]"))
         yield {
             "url": f"{name}#{section['id']}",
             "page": title,
             "heading": _words(heading),
             "asked": f"{asked[1] if asked else ''} {names}".strip(),
-            "text": text[:6000],
+            "typed": typed if heading.name == "h1" else "",
+            "prose": prose[:5000],
+            "code": code[:3000],
             "weight": weight * (0.5 if heading.get_text().startswith("Exercise") else 1.0),
         }
+
+
+def _split(section: Tag) -> tuple[str, str]:
+    """The prose of a section, without its heading and the sections in it, and its code with what that showed."""
+    prose, code = list[str](), list[str]()
+    for string in section.find_all(string=True):
+        parts: list[Tag] = list(takewhile(lambda part: part is not section, string.parents))
+        left_out = any(part.name in _NO_TEXT for part in parts)
+        if left_out or type(string) is not NavigableString:  # comments are strings, too
+            continue
+        classes = {each for part in parts for each in part.get_attribute_list("class")}
+        is_code = classes & _CODE or any(part.name in ("pre", "dt", "summary") for part in parts)
+        (code if is_code else prose).append(string)
+    return " ".join(" ".join(prose).split()), " ".join(" ".join(code).split())
 
 
 def _words(part: Tag) -> str:

@@ -2,11 +2,33 @@
 
 const here = document.currentScript.src;
 
-class Recorded {
+/** What a widget asks of the page: traits that can be read, set and listened to. `take` answers what was set. */
+class Model {
+  hearers = {};
+  pending = new Map();
+  get(name) { return this.state[name]; }
+  set(name, value) { this.pending.set(name, value); }
+  on(event, hearer) { (this.hearers[event] ??= []).push(hearer); }
+  off(event, hearer) { this.hearers[event] = (this.hearers[event] ?? []).filter((each) => each !== hearer); }
+  save_changes() {
+    const asked = Object.fromEntries(this.pending);
+    this.pending.clear();
+    this.take(asked);
+  }
+  change(next, asked = []) {
+    const before = this.state;
+    this.state = next;
+    for (const name of Object.keys(next)) {
+      // What was asked for and not given is told, too: a control goes back to what is shown.
+      if (before[name] !== next[name] || asked.includes(name)) for (const hearer of this.hearers[`change:${name}`] ?? []) hearer();
+    }
+  }
+}
+
+class Recorded extends Model {
   constructor(record) {
+    super();
     this.record = record;
-    this.hearers = {};
-    this.pending = new Map();
     this.state = this.read(record.state);
   }
   read(states) {
@@ -19,13 +41,7 @@ class Recorded {
     };
     return value(states);
   }
-  get(name) { return this.state[name]; }
-  set(name, value) { this.pending.set(name, value); }
-  on(event, hearer) { (this.hearers[event] ??= []).push(hearer); }
-  off(event, hearer) { this.hearers[event] = (this.hearers[event] ?? []).filter((each) => each !== hearer); }
-  save_changes() {
-    const asked = Object.fromEntries(this.pending);
-    this.pending.clear();
+  take(asked) {
     const { controls, quiet, answers, alone, free } = this.record;
     const { _request: request = this.state._request, ...chosen } = asked;
     const wanted = { ...this.state, ...chosen };
@@ -39,14 +55,6 @@ class Recorded {
     else next.problem = "This was not recorded for the page. In your own copy of the course it works: make lab.";
     for (const name of quiet) next[name] = wanted[name];
     this.change({ ...next, _request: request, _response: request }, Object.keys(chosen));
-  }
-  change(next, asked) {
-    const before = this.state;
-    this.state = next;
-    for (const name of Object.keys(next)) {
-      // What was asked for and not given is told, too: a control goes back to what is shown.
-      if (before[name] !== next[name] || asked.includes(name)) for (const hearer of this.hearers[`change:${name}`] ?? []) hearer();
-    }
   }
 }
 

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, PatchMap
 from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.practice import score
+from hookscope_course.practice.question import question, questions_of
+from hookscope_course.reference import Chooser
 from hookscope_course.scenes import (
     BothEnds,
     Bridge,
@@ -35,7 +39,7 @@ from hookscope_course.scenes import (
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
-from lessons.site import cards, chapters, live, pages, reference, sections
+from lessons.site import addresses, cards, chapters, guesses, live, machines, pages, reference, sections
 from tests.shared import ROOT
 from tests.shared.language import gpt2
 
@@ -49,11 +53,21 @@ def cell(kind: str, source: str, *tags: str) -> dict[str, Any]:
     return {"cell_type": kind, "metadata": {"tags": [*tags]}, "source": source, "id": "abc", **outputs}
 
 
+ASKS = 'guess = Guess(____, about="03.1")'
+
+
+def compared(source: str, answer: str) -> dict[str, Any]:
+    """A cell that compares a guess, as it was built: nobody has guessed."""
+    outputs = [{"output_type": "execute_result", "data": {"text/plain": f"No guess this time. It is {answer}."}}]
+    return {**cell("code", source), "outputs": outputs}
+
+
 def test_what_a_prediction_asks_for_is_folded_up_to_the_next_heading() -> None:
     cells = [
         cell("markdown", "Words.\n\n**Predict.** Which?"),
-        cell("code", "guess = Guess(____)\nguess"),
+        cell("code", 'guess = Guess(____, about="03.1")\nguess'),
         cell("code", "run()"),
+        compared("guess.compare(found)", "7"),
         cell("markdown", "**Why.** So.\n\nMore."),
         cell("code", "run_more()"),
         cell("markdown", "And more.\n\n## Next"),
@@ -62,26 +76,26 @@ def test_what_a_prediction_asks_for_is_folded_up_to_the_next_heading() -> None:
     assert of(made) == [
         "Words.\n\n",
         "**Predict.** Which?",
-        "guess = Guess(____)\nguess",
-        "<details class='answer'><summary>Run it: what happens, and why</summary>\n",
+        '<div class="guess" data-guess="03.1">Your guess: 6 · 7 · not a number: True · an error</div>',
+        "<details class='answer' data-answer='03.1'><summary>Run it: what happens, and why</summary>\n",
         "run()",
+        '<p class="told">The answer is <strong>7</strong>.</p>',
         "**Why.** So.\n\nMore.",
         "run_more()",
         "And more.\n\n",
         "</details>\n",
         '<span id="Next"></span><span id="cell-id=abc"></span>\n\n## Next',
     ]
-    assert made[2]["outputs"] == []
 
 
 def test_imports_are_folded_but_not_twice() -> None:
     imports, more = cell("code", "import torch\nfrom torch import nn"), cell("code", "import torch\nx = 1")
-    cells = [imports, more, cell("code", "guess = Guess(____)"), imports, cell("code", "%timeit 1")]
+    cells = [imports, more, cell("code", ASKS), imports, cell("code", "%timeit 1")]
     made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {}))))
     folded = ["<details class='imports'><summary>Imports</summary>\n", imports["source"], "</details>\n"]
     assert made[:4] == [*folded, more["source"]]
     assert made[5:] == [made[5], imports["source"], "%timeit 1", "</details>\n"]
-    assert made[5].startswith("<details class='answer'>")
+    assert made[5].startswith("<details class='answer'")
 
 
 @pytest.mark.parametrize("path", reading.chapter_files(), ids=lambda path: path.parent.name)
@@ -106,7 +120,7 @@ def test_every_reason_and_all_that_follows_it_is_in_its_fold(path: Path) -> None
 
 
 def test_a_heading_ends_what_is_folded() -> None:
-    cells = [cell("code", "guess = Guess(____)"), cell("code", "run()"), cell("markdown", "## Next")]
+    cells = [cell("code", ASKS), cell("code", "run()"), cell("markdown", "## Next")]
     made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {}))))
     assert made[-2:] == ["</details>\n", '<span id="Next"></span><span id="cell-id=abc"></span>\n\n## Next']
 
@@ -126,6 +140,49 @@ def test_every_page_closes_what_it_opens_and_shows_no_solution(path: Path) -> No
     text = json.dumps(cells)
     assert "# solution" not in text
     assert str(ROOT) not in text
+
+
+ASKING = [path.parent.name for path in reading.lesson_files() if (path.parent / "guesses.toml").exists()]
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(score, "_outcomes", {})
+    cells = json.loads((reading.NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    answers = guesses.answers_of(cells)
+    assert {*answers} == {*questions_of(int(name[:2]))}
+    for about, answer in answers.items():
+        asked, record = question(about), guesses.recorded(about, answer)
+        texts = record["texts"]
+        right = [key for key, (*_, mood, _) in record["first"].items() if mood == "right"]
+        assert right, about
+        assert len(right) == 1 or asked.close, about
+        open_first = {key: texts[said[1]] for key, said in record["first"].items() if not said[3]}
+        if asked.kind in ("choices", "field"):
+            for guess, reason in asked.wrong:
+                assert any(reason in said for said in open_first.values()) or len(asked.choices) == 2, (about, guess)
+        for key, said in open_first.items():
+            assert "The answer is" not in said
+            assert "run both cells" not in said
+            heading, message, _, over = record["second"][key]
+            assert over
+            assert texts[heading].startswith("You guessed")
+            assert texts[message].startswith("The answer is")
+        if open_first:
+            assert all(texts[record["second"][key][0]].startswith(("Right, at the second", "Close")) for key in right)
+        assert texts[record["shown"][0]].startswith("The answer is")
+        assert record["state"]["heading"] == "You have not guessed yet."
+    assert score.read() == {}, "a page keeps its score by itself"
+
+
+def test_an_answer_that_a_question_does_not_offer_is_an_error() -> None:
+    ask = cell("code", ASKS)
+    assert guesses.answers_of([ask, compared("guess.compare(found)", "7")]) == {"03.1": "7"}
+    with pytest.raises(LookupError, match="the answer '8' is nothing that the question offers"):
+        guesses.answers_of([ask, compared("guess.compare(found)", "8")])
+    with pytest.raises(LookupError, match=r"no cell shows the answer to 03\.1"):
+        guesses.answers_of([ask, cell("code", "run()")])
+    assert doctest.testmod(guesses).failed == 0
 
 
 def test_links_lead_to_pages_and_what_is_no_page_stays_as_words() -> None:
@@ -210,6 +267,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
         (BothEnds, {"stops": ["stop_input"], "plain": ["x2"], "marks": ["x1.grad"], "ran": True}),
         (Bridge, {"place": 5}),
         (SymptomTree, {"path": ["Memory grows", "yes"]}),
+        (Chooser, {"words": "nan", "group": "debug"}),
         (
             SealedModels,
             {"box": 2, "asked": [[], ["census"], [], []], "accused": [[["mix", "it has no hook"]], *3 * [[]]]},
@@ -233,7 +291,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
 def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choice: dict[str, Any]) -> None:
     widget = make()
     script, words = live.fitting(widget, "figure") or ("", "")
-    assert words == live._ALL
+    assert words == live._ALL or make is Chooser
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     assert record["free"], "what was not recorded is no problem: the script in the page does all of it"
     assert {*choice} <= {*record["controls"], *record["quiet"]} <= {*record["state"]}
@@ -257,7 +315,7 @@ def test_the_river_answers_its_own_texts_on_the_site() -> None:
 
 def test_a_question_is_no_widget_that_has_to_be_recorded() -> None:
     shown = [{"data": {pages.WIDGET: {}}}]
-    guess = {**cell("code", 'guess = Guess(____, about="01.1")\nguess'), "outputs": shown}
+    guess = {**cell("code", ASKS), "outputs": shown}
     figure = {**cell("code", "TenTimesGame()"), "id": "def", "outputs": shown}
     assert pages.widget_cells([guess, figure]) == ["def"]
 
@@ -321,13 +379,15 @@ def test_the_old_address_of_a_chapter_leads_to_the_new_one(tmp_path: Path) -> No
 def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
     page = (
         "<article><section id='x'><h1>Page</h1><section id='see-it'><h2>See it<a class='headerlink'>¶</a></h2>"
-        "<p>Also asked as: look at it, watch.</p><p>Text.</p></section></section></article>"
+        "<p>Also asked as: look at it, watch.</p><p>Text.</p>"
+        "<div class='cell'><pre>x = 1</pre><p>2</p></div></section></section></article>"
     )
     (tmp_path / "91_chooser.html").write_text(page)
     _, found = sections.sections_of(tmp_path)
     assert found["url"] == "91_chooser.html#see-it"
     assert (found["heading"], found["asked"], found["page"]) == ("See it", "look at it, watch", "Page")
     assert found["weight"] > 1
+    assert (found["prose"], found["code"]) == ("Also asked as: look at it, watch. Text.", "x = 1 2")
 
 
 def test_no_two_files_have_one_page() -> None:
@@ -338,3 +398,40 @@ def test_no_two_files_have_one_page() -> None:
     ]
     assert sorted({*made}) == sorted(made)
     assert pages.places()["notebooks/index.ipynb"] == "where_to_begin", "the first page of the site is its own"
+
+
+def test_programs_find_each_page_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOOKSCOPE_SITE", raising=False)
+    assert doctest.testmod(machines).failed == 0
+    page = (
+        "<article><h1>One</h1><p>See <a href='b.html#c'>it</a>.</p><ul><li>x</li><li>y</li></ul><img alt='A cat'>"
+        "<table><tr><th>a</th><th>b</th></tr><tr><td>1|2</td><td><code>c</code></td></tr></table></article>"
+    )
+    (tmp_path / "03_one.html").write_text(page)
+    machines.write(tmp_path)
+    text = (tmp_path / "03_one.md").read_text()
+    assert "See [it](b.md#c).\n\n- x\n- y\n\n[Image: A cat]\n\n| a | b |\n| --- | --- |\n| 1\\|2 | `c` |\n" in text
+    assert "## Chapters\n\n- [One](03_one.md)\n" in (tmp_path / "llms.txt").read_text()
+    assert not (tmp_path / "sitemap.xml").exists(), "a sitemap needs the address of the site"
+    monkeypatch.setenv("HOOKSCOPE_SITE", "https://example.org/hooks")
+    machines.write(tmp_path)
+    assert "<loc>https://example.org/hooks/03_one.html</loc>" in (tmp_path / "sitemap.xml").read_text()
+    assert "(https://example.org/hooks/03_one.md)" in (tmp_path / "llms.txt").read_text()
+
+
+def test_a_chapter_opens_elsewhere_where_the_repository_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    assert addresses.launches("03_forward_hooks") == {}
+    monkeypatch.setenv("GITHUB_REPOSITORY", "someone/hookscope")
+    page = "".join(of(pages.chapter(reading.NOTEBOOKS / "03_forward_hooks.ipynb")["cells"]))
+    assert "https://mybinder.org/v2/gh/someone/hookscope/HEAD?labpath=course%2F03_forward_hooks.ipynb" in page
+    assert "https://codespaces.new/someone/hookscope" in page
+    assert "hookscope_course course" in (ROOT / "postBuild").read_text(), "what makes course/ on Binder"
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert "set_up.py" in container["postCreateCommand"]
+
+
+def test_the_workflow_that_publishes_the_site_is_off() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "pages.yml").read_text())
+    assert workflow[True] == "workflow_dispatch"  # YAML reads "on" as true
+    assert "make site" in [step.get("run") for step in workflow["jobs"]["publish"]["steps"]]

@@ -150,12 +150,15 @@ class Comparison:
     Args:
         guess: what was guessed.
         actual: what was seen.
+        on_page: it is asked on a web page, which keeps the score by itself.
 
     """
 
-    def __init__(self, guess: Guess, actual: object) -> None:
+    def __init__(self, guess: Guess, actual: object, on_page: bool = False) -> None:
         self.guess = guess
         self.actual = actual
+        self._on_page = on_page
+        self._wrong: list[str] = [] if on_page else score.wrong_guesses(guess.about)
         self._widget: Any = None
         self.card = self._judge()
 
@@ -166,13 +169,16 @@ class Comparison:
 
     def try_again(self, guess: Any) -> Card:
         """Judge a guess that was made after the cell ran: the first one, or the second after a wrong one."""
-        self.guess.choose(guess)
+        if self._on_page:
+            self.guess.guess = guess
+        else:
+            self.guess.choose(guess)
         self.card = self._judge()
         return self.card
 
     def show(self) -> Card:
         """Show the answer without another try."""
-        score.keep(self.guess.about, "shown")
+        self._keep("shown")
         self.card = Card(self._told, self.guess.question.because)
         return self.card
 
@@ -187,15 +193,15 @@ class Comparison:
     def _judge(self) -> Card:
         guess, actual, asked = self.guess.guess, self.actual, self.guess.question
         if holds_blank(guess):
-            if self.guess.about and is_notebook() and score.is_copy():
+            if self.guess.about and (self._on_page or (is_notebook() and score.is_copy())):
                 return Card("You have not guessed yet.", "", "not attempted")
             return self._untold()
         found = _compare(guess, actual, asked.close)
         if not self.guess.about or found.heading == "Not understood:":
             return found
-        before, said = score.wrong_guesses(self.guess.about), _said(guess, actual, asked)
+        before, said = self._wrong, _said(guess, actual, asked)
         if found.kind == "right":
-            score.keep(self.guess.about, "second" if before else "first")
+            self._keep("second" if before else "first")
             if found.heading == "Close:":
                 return found
             if before:
@@ -206,13 +212,17 @@ class Comparison:
         if is_first:
             before[:] = [worded(guess)]
         if is_first and not _is_either_or(actual, asked):
-            if not is_notebook():
+            if not (self._on_page or is_notebook()):
                 reason += " Try again: change your guess and run both cells once more."
             return Card(not_it, reason.strip(), "wrong")
-        score.keep(self.guess.about, "shown")
+        self._keep("shown")
         if is_first:  # a second try would ask nothing: only one answer is left
             return Card(not_it, " ".join(filter(None, (_statements(reason), self._told, asked.because))))
         return Card(f"You guessed {said}.", f"{self._told} {asked.because or reason}".strip())
+
+    def _keep(self, outcome: score.Outcome) -> None:
+        if not self._on_page:
+            score.keep(self.guess.about, outcome)
 
     def _untold(self) -> Card:
         return Card("No guess this time.", f"It is {self._answer}.")

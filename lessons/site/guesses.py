@@ -1,0 +1,147 @@
+"""Record what a question says to each guess, so that it can be answered in a page without a kernel.
+
+The words are those of `Comparison`, drawn by the widget of the notebooks. The answer is the one that the built notebook
+shows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import combinations, permutations
+from typing import Any
+
+from nbformat import NotebookNode
+
+from hookscope_course import Guess
+from hookscope_course.practice.blank import ____
+from hookscope_course.practice.guess import Comparison
+from hookscope_course.practice.guess_widget import GuessWidget
+from hookscope_course.practice.question import Question, label, question
+from lessons.build.showing import answer_in
+
+ABOUT = re.compile(r"^guess = Guess\(.*?about=\"(\d\d\.\d+)\"", re.MULTILINE)
+ANY = -987654321
+"""In a field, a guess that has no reason of its own; the page puts what was typed in its place."""
+
+
+def answers_of(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the answers of a built notebook by question, as the first cell below each question shows them.
+
+    Raises:
+        LookupError: no cell shows the answer, or it is nothing that the question offers.
+
+    """
+    found: dict[str, Any] = {}
+    asked = ""
+    for cell in cells:
+        if is_asked := ABOUT.search("".join(cell["source"])):
+            asked = is_asked[1]
+            found[asked] = None
+        elif asked and "guess.compare(" in "".join(cell["source"]):
+            said = answer_in(NotebookNode(cell)) or ""
+            found[asked], asked = meant(question(asked), said), ""
+    if missing := [about for about, answer in found.items() if answer is None]:
+        raise LookupError(f"no cell shows the answer to {', '.join(missing)}")
+    return found
+
+
+def meant(asked: Question, said: str) -> Any:
+    """Return the value that a notebook shows as an answer.
+
+    Example:
+        >>> meant(Question(choices=(True, False)), "yes"), meant(Question(example="two numbers"), "3, 6")
+        (True, [3, 6])
+
+    """
+    names = said.split(", ")
+    match asked.kind:
+        case "choices":
+            for choice in asked.choices:
+                if said == (label(choice).lower() if isinstance(choice, bool) else label(choice)):
+                    return choice
+        case "several" if {*names} <= {*asked.several}:
+            return {*names}
+        case "cards" if {*names} <= {*asked.cards}:
+            return names
+        case "slider":
+            return json.loads(said)
+        case "field" if re.fullmatch(r"[-\d., ]+", said):
+            return json.loads(f"[{said}]")
+    raise LookupError(f"the answer {said!r} is nothing that the question offers")
+
+
+def recorded(about: str, actual: Any) -> dict[str, Any]:
+    """Ask a question, make every guess and every second one, and return what the page needs.
+
+    Returns:
+        state: the widget's traits. first, second: for each guess, as JSON, what is said to it, as [place of the heading
+        in `texts`, place of the message, mood, whether it is over]. shown: the same for "Show the answer".
+
+    """
+    texts: dict[str, int] = {}
+
+    def ask() -> GuessWidget:
+        guess = Guess(____, about=about)
+        guess.guess = ____  # what was clicked elsewhere does not count
+        return GuessWidget(guess, Comparison(guess, actual, on_page=True))
+
+    def said(widget: GuessWidget) -> list[Any]:
+        assert not widget.problem, f"{about}: {widget.problem}"
+        places = [texts.setdefault(each, len(texts)) for each in (widget.heading, widget.message)]
+        return [*places, widget.mood, widget.is_over]
+
+    first, second, wrong = {}, {}, list[Any]()
+    every = {_key(each): each for each in _guesses(question(about), actual)}
+    for key, guess in every.items():
+        widget = ask()
+        widget.answer = guess
+        first[key] = said(widget)
+        if not widget.is_over:
+            wrong.append(guess)
+    for key, guess in every.items():
+        if before := next((each for each in wrong if each != guess), None):
+            widget = ask()
+            widget.answer = before
+            widget.answer = guess
+            second[key] = said(widget)
+    widget = ask()
+    names = ("kind", "options", "range", "example", "heading", "message", "mood", "is_comparison")
+    state = {name: getattr(widget, name) for name in names}
+    widget.answer = "show"
+    return {"state": state, "first": first, "second": second, "shown": said(widget), "texts": [*texts]}
+
+
+def _guesses(asked: Question, actual: Any) -> Iterator[dict[str, Any]]:
+    """Every guess that can be made, as the page sends it; in a field, each that has a reason of its own."""
+    match asked.kind:
+        case "choices":
+            yield from ({"at": at} for at in range(len(asked.choices)))
+        case "several":
+            places = range(len(asked.several))
+            yield from ({"those": [*those]} for many in places for those in combinations(places, many + 1))
+        case "cards":
+            yield from ({"order": [*order]} for order in permutations(asked.cards))
+        case "slider":
+            low, high, step = asked.slider
+            for at in range(round((high - low) / step) + 1):
+                number = round(low + at * step, 6)
+                yield {"number": int(number) if number == int(number) else number}
+        case "field":
+            assert not asked.close, "a page compares a field exactly"
+            for each in (actual, *(guess for guess, _ in asked.wrong), [ANY] * len(actual)):
+                yield {"text": ", ".join(map(str, each))}
+
+
+def still(asked: Question) -> str:
+    """Say what a question offers, as HTML, for paper and where no script runs."""
+    offers = [label(each) for each in asked.choices or asked.cards or asked.several]
+    if asked.slider:
+        offers = ["a number from {:g} to {:g}".format(*asked.slider)]
+    return "Your guess: " + " · ".join(offers or [asked.example])
+
+
+def _key(guess: dict[str, Any]) -> str:
+    """As JSON.stringify writes it."""
+    return json.dumps(guess, separators=(",", ":"), ensure_ascii=False)
