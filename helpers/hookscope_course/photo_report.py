@@ -21,6 +21,7 @@ from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.photos import normalize
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.card import Card
+from hookscope_course.practice.rubric import Criterion, count_points, list_points
 
 __all__ = [
     "LARGEST",
@@ -62,13 +63,6 @@ Hook = Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]
 Box = tuple[int, int, int, int]
 
 
-class Criterion(NamedTuple):
-    """What one point is given for, and why it is not given; an empty reason gives it."""
-
-    asked: str
-    problem: str
-
-
 class Reading(NamedTuple):
     """How something was read: what was done, the first class, and the probability of the class of the report."""
 
@@ -100,15 +94,11 @@ class ReportReview:
     @property
     def points(self) -> int:
         """How many of the six points are given."""
-        return sum(not problem for _, problem in self.criteria)
+        return count_points(self.criteria)
 
     def to_text(self) -> str:
         """Return the points, one line for each criterion."""
-        lines = [
-            f"{number}. {'✗' if problem else '✓'} {asked}{f': {problem}' if problem else ''}"
-            for number, (asked, problem) in enumerate(self.criteria, start=1)
-        ]
-        return "\n".join([f"{self.points} of {len(self.criteria)} points.", *lines])
+        return list_points(self.criteria)
 
     def picture(self) -> Picture | None:
         """Return the page, if there is a photograph: it with its boxes, the numbers, the sentence."""
