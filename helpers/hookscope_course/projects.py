@@ -33,10 +33,10 @@ def train_epoch(net: nn.Module, lr: float) -> None:
     """
     images, labels = samples.digits("train")
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
-    for rows in torch.randperm(len(images)).split(48):
+    for rows in torch.randperm(len(images)).split(48):  # type: ignore[no-untyped-call]
         loss = F.cross_entropy(net(images[rows]), labels[rows])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 
@@ -73,7 +73,7 @@ def _squares(alive: Tensor, woke: Tensor, across: int = 8) -> Tensor:
     colors = torch.tensor([_DEAD, _FIRED, _WOKE, (1.0, 1.0, 1.0)])
     kinds = alive.long() + woke.long()
     kinds = F.pad(kinds, (0, -len(kinds) % across), value=3)
-    return _framed(colors[kinds.unflatten(0, (-1, across))])
+    return _framed(colors[kinds.unflatten(0, (-1, across))])  # type: ignore[no-untyped-call]
 
 
 def _framed(tiles: Tensor) -> Tensor:

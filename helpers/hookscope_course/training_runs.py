@@ -75,10 +75,10 @@ def train_padded(net: nn.Module, losses: list[float], epochs: int = 2) -> None:
     labels = torch.cat([train.labels[:300], torch.full((20,), -100)])
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(epochs):
-        for rows in torch.arange(len(images)).split(64):
+        for rows in torch.arange(len(images)).split(64):  # type: ignore[no-untyped-call]
             loss = F.cross_entropy(net(images[rows]), labels[rows])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(loss.item())
 
@@ -164,11 +164,11 @@ def _train(model: nn.Module, decay: float, scale: float, look: Look | None) -> l
             look(step)
         loss = F.cross_entropy(logits.float(), labels[rows])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         with torch.no_grad():
             for weight in weights:
-                weight *= 1 - decay
+                weight.mul_(1 - decay)
         losses.append(loss.item())
     return losses
 

@@ -207,7 +207,7 @@ def _misnames(watch: Watch) -> str | None:
     with watch(reader) as alarms:
         reader(torch.ones(1, 3, 2))
         with torch.no_grad():
-            reader.lstm.weight_hh_l0.fill_(torch.nan)
+            reader.lstm.weight_hh_l0.fill_(torch.nan)  # type: ignore[operator]
         reader(torch.ones(1, 3, 2))
     what = "in step 1 an LSTM returns NaN in its tuple, and a ReLU is called twice in each step: (1, 'lstm')"
     return _judge(_said(alarms), (1, "lstm"), what)
