@@ -21,7 +21,7 @@ from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.photos import normalize
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.card import Card
-from hookscope_course.rubric import NOTHING_YET, Criterion, Points, RefusedError, judge_statements
+from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, RefusedError, judge_statements
 
 __all__ = [
     "LARGEST",

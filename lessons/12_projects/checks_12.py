@@ -1,17 +1,24 @@
-"""Exercises of chapter 12: six tools with gaps to fill, each tried on a network that the page does not show."""
+"""Exercises of chapter 12: three tools, each tried on networks that the page does not show; four points each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import gc
+import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
-from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, hooks_are, left_on, with_others
+from hookscope import samples
+from hookscope.layers.find import leaves
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.probing import Breaks, Broken, comes_off, hooks_are, left_on, with_others
+from hookscope_course.practice.rubric import judge
+
+IN_THE_BLOCK = "layers raise in the `with` block, and a point sees to it that this comes through"
+Tool = Callable[[nn.Module], AbstractContextManager[Any]]
 
 
 def _chain(**layers: nn.Module) -> nn.Sequential:
@@ -19,15 +26,6 @@ def _chain(**layers: nn.Module) -> nn.Sequential:
     for name, layer in layers.items():
         model.add_module(name, layer)
     return model
-
-
-def _hooks_on(model: nn.Module) -> int:
-    return left_on(model)
-
-
-class _Stops(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        raise ValueError("this layer stops")
 
 
 class _Times(nn.Module):
@@ -41,348 +39,226 @@ class _Times(nn.Module):
         return x * self.ones
 
 
-IN_THE_BLOCK = "layers raise in the `with` block, and the check sees to it that this comes through"
+def _leaves_no_trace(tool: Tool) -> str | None:
+    """The model computes the same, and no tensor of the pass stays alive."""
+    model, x, alive = nn.Sequential(nn.Linear(1, 4), nn.ReLU()), torch.ones(2, 1), []
+    model[0].register_forward_hook(lambda module, args, output: alive.append(weakref.ref(output)) and None)
+    expected = model(x)
+    alive.clear()
+    with tool(model) as found:
+        output = model(x)
+    same, graph = torch.equal(output, expected), output.requires_grad
+    del output
+    gc.collect()
+    if not same:
+        return "with your hooks on, the model returns other numbers"
+    if not graph:
+        return "with your hooks on, the model's output has lost its gradient"
+    kept = alive[0]() is not None
+    del found
+    return "what you keep holds the output of a layer, with its graph; keep numbers or booleans" if kept else None
 
 
-def _off_again(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> Wrong | None:
-    """A tool that is used in a `with` line takes its hooks off there, also after an exception, and passes that on."""
-    model = with_others(_chain(first=nn.Linear(1, 2), act=nn.ReLU()))
-    with tool(model):
-        model(torch.ones(1, 1))
-    if left := _hooks_on(model):
-        return Wrong(f"after the `with` block {hooks_are(left)} still on the model")
-    model = _chain(first=nn.Linear(1, 2), act=nn.ReLU(), stops=_Stops())
-    try:
-        with tool(model):
-            model(torch.ones(1, 1))
-    except ValueError:
-        left = _hooks_on(model)
-        return Wrong(f"a layer raised, and {left} hooks stayed on; take them off in a `finally`") if left else None
-    return Wrong("a layer raised ValueError, and your tool kept it to itself")
+# -- the watchdog for dead units --------------------------------------------------------------------------------------
 
 
-# -- the hunter ---------------------------------------------------------------------------------------------------
-
-
-class _Divide(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x / x.abs().amax()
-
-
-class _Square(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * x
-
-
-class _Root(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sqrt()
-
-
-Hunter = Callable[[nn.Module], AbstractContextManager[dict[str, dict[str, Any]]]]
-
-
-@blind_to(swallows_errors=IN_THE_BLOCK)
-def check_q1(hunt: Hunter) -> Wrong | None:
-    cases: list[tuple[str, float, int, torch.dtype, str | None]] = [
-        ("zeros, where `divide` makes 0 / 0", 0.0, 2, torch.float32, "divide"),
-        ("1e30, whose square is inf", 1e30, 3, torch.float32, "block.square"),
-        ("a healthy 3", 3.0, 4, torch.float64, None),
-    ]
-    for what, value, numbers, dtype, expected in cases:
-        inner = _chain(square=_Square(), act=nn.ReLU())
-        model = _chain(stem=_Times(numbers, dtype), block=inner, divide=_Divide(), head=nn.Identity())
-        with hunt(model) as found:
-            model(torch.full((1, numbers), value, dtype=dtype))
-        blamed = found.get("forward", {}).get("first bad")
-        if blamed != expected:
-            return Wrong(f"with {what}, your hunter blames {blamed!r} on the way forward; it should be {expected!r}")
-    if wrong := _wrong_row(hunt):
-        return wrong
-    tuples = _chain(embed=nn.Embedding(4, 3), lstm=nn.LSTM(3, 2, 2))
-    with torch.no_grad():
-        tuples.get_submodule("lstm").weight_hh_l1.fill_(torch.nan)  # type: ignore[operator]
-    with hunt(tuples) as found:
-        tuples(torch.tensor([[1, 2]]))
-    if (blamed := found.get("forward", {}).get("first bad")) != "lstm":
-        return Wrong(f"an LSTM returned NaN in its tuple of tensors, and your hunter blames {blamed!r}, not 'lstm'")
-    # The slope of the root at 0 is infinite, and 0 times that is NaN: all that goes forward is finite.
-    model = _chain(stem=nn.Identity(), block=_chain(act=nn.ReLU(), root=_Root()), head=nn.Identity())
-    with hunt(model) as found:
-        model(torch.zeros(1, 3, requires_grad=True)).sum().backward()
-    back = found.get("backward", {})
-    if (back.get("first bad"), back.get("what came in")) != ("block.root", "finite"):
-        return Wrong(
-            "going back through a root at 0, the gradient that arrives there is finite and the one it hands on is not; "
-            f"your hunter blames {back.get('first bad')!r}, where what came in was {back.get('what came in')!r}"
-        )
-    return _off_again(hunt)
-
-
-def _wrong_row(hunt: Hunter) -> Wrong | None:
-    """What else is in the row: which call it was, and whether it was bad already."""
-    for what, values, expected in (
-        ("ones, then zeros, which make 0 / 0", (1.0, 0.0), ("divide", 2, "finite")),
-        ("NaN, which is bad already", (float("nan"),), ("stem", 1, "bad already")),
-    ):
-        model = _chain(stem=_Times(2), divide=_Divide())
-        with hunt(model) as found:
-            for value in values:
-                model(torch.full((1, 2), value))
-        row = found.get("forward", {})
-        if (got := tuple(map(row.get, ("first bad", "call", "what came in")))) != expected:
-            return Wrong(
-                f"with {what}, layer, call and what came in should be {expected}, and your hunter writes down {got}"
-            )
+def _each_unit(watch_relus: Tool) -> str | None:
+    for numbers, dtype in ((3, torch.float32), (4, torch.float64)):
+        model = _chain(stem=_Times(numbers, dtype), relu=nn.ReLU(), more=_chain(relu=nn.ReLU()))
+        x = torch.full((2, numbers), -1.0, dtype=dtype)
+        x[0, 0], x[1, 1], x[:, 2] = 1, 2, 0
+        expected = [True, True, *[False] * (numbers - 2)]
+        with watch_relus(model) as fired:
+            model(x)
+        if set(fired) != {"relu", "more.relu"}:
+            return f"the ReLUs are 'relu' and 'more.relu', and you have {list(fired)}"
+        for name, units in fired.items():
+            if not isinstance(units, Tensor) or units.dtype != torch.bool or units.shape != (numbers,):
+                what = f"{tuple(units.shape)} {units.dtype}" if isinstance(units, Tensor) else repr(units)
+                return f"keep {numbers} booleans for {name!r}, one for each unit; you keep {what}"
+            if units.tolist() != expected:
+                zero = "; a unit that is 0 has not fired" if units[2] else ""
+                return f"for some image, the units 0 and 1 fire; you have {units.tolist()}, not {expected}{zero}"
     return None
 
 
-# -- the report on dead units -------------------------------------------------------------------------------------
-
-
-@blind_to(swallows_errors=IN_THE_BLOCK)
-def check_q2(watch_relus: Callable[[nn.Module], AbstractContextManager[dict[str, Tensor]]]) -> Wrong | None:
-    model = _chain(stem=_Times(5), relu=nn.ReLU(), more=_chain(relu=nn.ReLU()))
-    batches = torch.tensor([[[1.0, -1, -1, 0, -1], [-1, 2, -1, 0, -1]], [[1, -1, -1, 0, 3], [-1, -1, -3, 0, -1]]])
-    expected = [True, True, False, False, True]
+def _whole_epoch(watch_relus: Tool) -> str | None:
+    model = _chain(stem=_Times(3), relu=nn.ReLU())
     with watch_relus(model) as fired:
-        returned = [model(batch) for batch in batches]
-    if set(fired) != {"relu", "more.relu"}:
-        return Wrong(f"the ReLUs are 'relu' and 'more.relu', and you have {list(fired)}")
-    for name, units in fired.items():
-        if not isinstance(units, Tensor) or units.shape != (5,):
-            shape = tuple(units.shape) if isinstance(units, Tensor) else ()
-            return Wrong(
-                f"what you keep for {name!r} is of shape {shape}, and there should be one value for each of 5 units"
-            )
-        if units.dtype != torch.bool:
-            return Wrong(f"keep True or False for each unit, not {units.dtype}")
-        got = units.tolist()
-        if got == expected:
-            continue
-        if got[3]:
-            return Wrong("the last unit was 0 all the time: no picture made it fire, and your tool says True")
-        if got == [False] * 5:
-            return Wrong(f"a unit that fires for some pictures is not dead: you have {got}, not {expected}")
-        return Wrong(f"units fire in one batch and not in the other; you have {got}, not {expected}")
-    if not all(torch.equal(output, batch.relu()) for output, batch in zip(returned, batches, strict=True)):
-        return Wrong("what you keep is right, but with your hooks on, the model returns other numbers")
-    maps = _chain(stem=_Times(5, torch.float64), relu=nn.ReLU())
-    with watch_relus(maps) as fired:
-        maps(torch.ones(2, 3, 4, 5, dtype=torch.float64))
-    if fired["relu"].shape != (3, 4, 5):
-        return Wrong(
-            f"of maps (2, 3, 4, 5) you kept {tuple(fired['relu'].shape)}; a unit is one number of one picture's maps"
-        )
-    return _off_again(watch_relus)
+        for batch in torch.tensor([[[1.0, -1, -1]], [[-1, 2, -1]], [[-1, -1, -1]]]):
+            model(batch)
+    got = fired["relu"].tolist()
+    if got == [True, True, False]:
+        return None
+    return f"unit 0 fires in batch 1, unit 1 in batch 2; in the end you have {got}"
 
 
-# -- the collector for the probe ----------------------------------------------------------------------------------
+def _channels(watch_relus: Tool) -> str | None:
+    model = _chain(stem=nn.Identity(), relu=nn.ReLU())
+    maps = torch.full((2, 3, 4, 5), -1.0, dtype=torch.float64)
+    maps[1, 0, 3, 4], maps[0, 2, 0, 1] = 1, 1
+    with watch_relus(model) as fired:
+        model(maps)
+    if (shape := tuple(fired["relu"].shape)) != (3,):
+        return f"of maps (2, 3, 4, 5) you keep {shape}; keep one boolean for each of the 3 channels"
+    got = fired["relu"].tolist()
+    return None if got == [True, False, True] else f"channels 0 and 2 fire at one position; you have {got}"
 
 
-def check_q3(features: Callable[[nn.Module, Tensor], dict[str, Tensor]]) -> Wrong | None:
-    for channels, dtype in ((5, torch.float32), (3, torch.float64)):
-        conv, linear = nn.Conv2d(2, channels, 3), nn.Linear(channels * 4 * 3, 6)
-        model = _chain(conv=conv, flat=nn.Flatten(), linear=linear, act=nn.ReLU(inplace=True)).to(dtype)
-        if wrong := _wrong_features(features, model, torch.randn(7, 2, 6, 5, dtype=dtype)):
-            return wrong
-    model = _chain(stem=_Times(5, torch.float64), stops=_Stops())
-    try:
-        features(model, torch.randn(2, 5, dtype=torch.float64))
-    except ValueError:
-        return Wrong(f"a layer raised, and {_hooks_on(model)} hooks stayed on") if _hooks_on(model) else None
-    return Wrong("a layer raised ValueError, and your function kept it to itself")
+@blind_to(swallows_errors=IN_THE_BLOCK)
+def check_q1(watch_relus: Tool) -> Wrong | None:
+    return judge(
+        (
+            ("for each ReLU, one boolean for each unit", _each_unit),
+            ("a unit that fired in one batch has fired", _whole_epoch),
+            ("of maps, one boolean for each channel", _channels),
+            ("the hooks come off, also after an error, and change nothing", _both(comes_off, _leaves_no_trace)),
+        ),
+        watch_relus,
+    )
 
 
-def _wrong_features(features: Callable[..., dict[str, Tensor]], model: nn.Sequential, images: Tensor) -> Wrong | None:
-    maps = model[0](images)
-    expected = {"conv": maps.mean((2, 3)), "flat": maps.flatten(1), "linear": model[2](maps.flatten(1))}
-    expected["act"] = expected["linear"].relu()
-    kept = features(with_others(model), images)
-    if left := _hooks_on(model):
-        return Wrong(f"{hooks_are(left)} still on the model")
-    if set(kept) != set(expected):
-        return Wrong(f"the children are {list(expected)}, and you kept {list(kept)}")
-    for name, values in expected.items():
-        if kept[name].shape != values.shape:
-            shapes = tuple(kept[name].shape), tuple(values.shape)
-            return Wrong(f"of {name!r} you kept shape {shapes[0]}, and it should be {shapes[1]}")
-    if any(tensor.requires_grad for tensor in kept.values()):
-        return Wrong("what you kept requires grad: it holds the graph, and all that autograd saved in it")
-    if torch.equal(kept["linear"], expected["act"]):
-        return Wrong("an in-place ReLU came after 'linear' and changed what you kept; keep a copy")
-    for name, values in expected.items():
-        if not torch.allclose(kept[name], values, atol=1e-6):
-            what = "the means of its maps" if name == "conv" else "its output"
-            return Wrong(f"your numbers for {name!r} are not {what}")
-    return None
+def _both(*points: Callable[[Tool], str | None]) -> Callable[[Tool], str | None]:
+    return lambda tool: next(filter(None, (point(tool) for point in points)), None)
 
 
-# -- the switch for a head ----------------------------------------------------------------------------------------
+# -- the ledger -------------------------------------------------------------------------------------------------------
 
 
-class _Heads(nn.Module):
-    """Heads side by side that go through `out`; what goes in is kept, so that a check sees whether it was changed."""
+def _column(rows: list[dict[str, Any]], key: str) -> list[Any]:
+    return [row[key] for row in rows]
 
-    def __init__(self, heads: int, width: int) -> None:
+
+def _names_and_bytes(ledger: Tool) -> str | None:
+    net = samples.digit_cnn()
+    with ledger(net) as rows:
+        net(samples.digit(5))
+    got, expected = _column(rows, "layer"), list(leaves(net))
+    if got != expected:
+        return f"on the digit CNN your layers are {got[:3]} … ({len(got)}), not {expected[:3]} … ({len(expected)})"
+    if (size := rows[0]["bytes"]) != 50176:
+        return f"block1.conv returns 16 · 28 · 28 numbers of 4 bytes, 50176; you wrote {size}"
+    double = _chain(stem=_Times(3, torch.float64))
+    with ledger(double) as rows:
+        double(torch.ones(2, 3, dtype=torch.float64))
+    size = rows[0]["bytes"]
+    return None if size == 48 else f"a layer returns 2 · 3 numbers of 8 bytes, 48; you wrote {size}"
+
+
+class _Twice(nn.Module):
+    """One ReLU, called twice."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.heads, self.out = heads, nn.Linear(width, width)
-        self.made = torch.empty(0)
+        self.first, self.act, self.second = nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        self.made = x * 1
-        return self.out(self.made)  # type: ignore[no-any-return]
+        return self.act(self.second(self.act(self.first(x))))  # type: ignore[no-any-return]
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q4(silence: Callable[[nn.Module, int], Any]) -> Wrong | None:
-    for heads, width, head, dtype in ((3, 6, 1, torch.float32), (2, 10, 0, torch.float32), (4, 4, 3, torch.float64)):
-        attention, x = _Heads(heads, width).to(dtype), torch.randn(2, 5, width, dtype=dtype)
-        plain = attention(x)
-        zeroed = x.clone()
-        zeroed[..., head * width // heads : (head + 1) * width // heads] = 0
-        with_others(attention)
-        looked: list[object] = []
-        attention.out.register_forward_pre_hook(lambda module, args, looked=looked: looked.append(args))
-        handle = silence(attention, head)
-        if not hasattr(handle, "remove"):
-            return Wrong(f"return the handle, so that it can take the hook off; you returned {handle!r}")
-        try:
-            attention(x)
-            got = attention(x.requires_grad_())  # twice, as a hook stays on
-        except TypeError as error:
-            return Wrong(f"a forward hook is called with three arguments, a pre-hook with two: {error}")
-        finally:
-            handle.remove()
-        if len(looked) != 2:
-            return Wrong("a pre-hook that was on `attention.out` before is gone; leave the others alone")
-        if not got.requires_grad or torch.autograd.grad(got.sum(), x, allow_unused=True)[0] is None:
-            return Wrong("the head is silent, and no gradient comes back to the others; leave `detach` and `.data` out")
-        if not torch.equal(attention.made, x):
-            return Wrong("your hook wrote into the tensor that the network had made; write into a copy")
-        if torch.equal(got, plain):
-            return Wrong("the head is as loud as before: what does the hook return?")
-        if not torch.allclose(got, attention.out(zeroed), atol=1e-6):
-            return Wrong(
-                f"with {heads} heads in {width} numbers, the output is not what it should be without head {head}"
-            )
-        if _hooks_on(attention) > 1:
-            return Wrong("after `handle.remove()` a hook is still there")
+def _shared_calls(ledger: Tool) -> str | None:
+    net = _Twice()
+    expected, found = ["first", "act", "second", "act"], list[list[dict[str, Any]]]()
+    for times in (1, 2):
+        with ledger(net) as rows:
+            for _ in range(times):
+                net(torch.ones(1, 1))
+        if (got := _column(rows, "layer")) != times * expected:
+            return f"a ReLU is called twice, and your layers are {got}, not {times * expected}"
+        found.append(rows)
+    if len(found[0]) != len(expected):
+        return f"a second `with` block has changed the rows of the first: there were 4, now {len(found[0])}"
     return None
 
 
-# -- the step in backward() ---------------------------------------------------------------------------------------
+def _opens_tuples(ledger: Tool) -> str | None:
+    net = nn.Sequential(nn.LSTM(1, 2, batch_first=True))
+    with ledger(net) as rows:
+        net(torch.ones(1, 3, 1))
+    got = _column(rows, "bytes")
+    return None if got == [40] else f"an LSTM returns tensors of 6, 2 and 2 numbers, 40 bytes in all; you wrote {got}"
 
 
-def _trained(step: Callable[..., AbstractContextManager[None]] | None) -> tuple[nn.Module, int]:
-    """A small network after three steps, and the most bytes of gradients that were alive at once, in backward."""
-    torch.manual_seed(1)
-    net, most = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), 0
-
-    def look(_: Tensor) -> None:
-        nonlocal most
-        most = max(most, sum(p.grad.nbytes for p in net.parameters() if p.grad is not None))
-
-    def make(parameters: Iterable[Tensor]) -> torch.optim.SGD:
-        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-
-    looking = [p.register_post_accumulate_grad_hook(look) for p in net.parameters()]  # type: ignore[no-untyped-call]
-    usual = make(net.parameters())
-    x = torch.randn(5, 3)
-
-    def three_passes() -> Iterator[None]:
-        for _ in range(3):
-            net(x).pow(2).sum().backward()
-            yield
-
-    if step is None:
-        for _ in three_passes():
-            usual.step()
-            usual.zero_grad()
-    else:
-        with step(net.parameters(), make):
-            for _ in three_passes():
-                pass
-    for handle in looking:
-        handle.remove()
-    return net, most
+@blind_to(swallows_errors=IN_THE_BLOCK)
+def check_q2(ledger: Tool) -> Wrong | None:
+    return judge(
+        (
+            ("a row for each call, in order, with name and bytes", _names_and_bytes),
+            ("a layer that is called twice has two rows", _shared_calls),
+            ("an LSTM returns a tuple in a tuple: all its tensors count", _opens_tuples),
+            ("the hooks come off, also after an error, and keep no tensor", _both(comes_off, _leaves_no_trace)),
+        ),
+        ledger,
+    )
 
 
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> Wrong | None:
-    wanted, before = _trained(None)
-    start = nn.Linear(2, 1)
-    kept = start.weight.detach().clone()
-    with step_in_backward(start.parameters(), lambda parameters: torch.optim.SGD(parameters, lr=0.5)):
-        start(torch.ones(1, 2)).sum().backward()
-    if torch.equal(start.weight, kept):
-        return Wrong("your hook takes no step: after a `backward()` the weights are what they were")
-    if any(p.grad is not None and p.grad.any() for p in start.parameters()):
-        return Wrong("after `backward()` there are still gradients")
-    net, most = _trained(step_in_backward)
-    if not all(map(torch.equal, net.parameters(), wanted.parameters())):
-        return Wrong("the weights are not those of the usual loop (SGD with momentum, three steps)")
-    largest = max(p.nbytes for p in net.parameters())
-    if most > largest:
-        return Wrong(
-            f"{most} bytes of gradients were alive at once, and the largest gradient takes {largest} of {before}"
-        )
-    if left := _hooks_on(net):
-        return Wrong(f"{hooks_are(left)} still on the parameters")
+# -- the push ---------------------------------------------------------------------------------------------------------
+
+FindPush = Callable[..., Tensor]
+
+
+def _is_difference(find_push: FindPush) -> str | None:
+    for size, dtype in ((3, torch.float32), (5, torch.float64)):
+        net = nn.Sequential(nn.Linear(2, size), nn.Tanh(), nn.Linear(size, 4)).to(dtype)
+        images, labels = torch.randn(12, 2, dtype=dtype), torch.arange(12) % 4
+        kept = net[1](net[0](images)).detach()
+        expected = kept[labels == 3].mean(0) - kept[labels == 1].mean(0)
+        got = find_push(net, "1", images, labels, 1, 3)
+        if not isinstance(got, Tensor) or got.shape != expected.shape:
+            what = f"shape {tuple(got.shape)}" if isinstance(got, Tensor) else repr(got)
+            return f"for one image the layer returns shape ({size},), and your push has {what}"
+        if torch.allclose(got, -expected, atol=1e-6):
+            return "your push leads from the goal to the start; turn it around"
+        if not torch.allclose(got, expected, atol=1e-6):
+            return "it is not the mean output over the images of the goal minus the mean over those of the start"
+    return None
+
+
+def _is_plain(find_push: FindPush) -> str | None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True))
+    images, labels = torch.randn(6, 1, 5, 5), torch.arange(6) % 2
+    kept = net[0](images).detach()
+    got = find_push(net, "0", images, labels, 0, 1)
+    if got.requires_grad:
+        return "your push requires grad: it holds the graph of the whole pass; `detach()` it, or use `torch.no_grad()`"
+    if not torch.allclose(got, kept[labels == 1].mean(0) - kept[labels == 0].mean(0), atol=1e-6):
+        return "behind the layer, an in-place ReLU overwrote what you kept; take the means in the hook, or keep a clone"
+    return None
+
+
+def _steers(find_push: FindPush) -> str | None:
+    net, (images, labels) = samples.digit_cnn(), samples.digits("test")
+    push = find_push(net, "block3", *samples.digits("train"), 3, 8)
+    threes = images[labels == 3]
+    with torch.no_grad(), net.block3.register_forward_hook(lambda module, args, output: output + 2 * push):
+        turned = int((net(threes).argmax(1) == 8).sum())
+    if turned > len(threes) // 2:
+        return None
+    return f"twice your push turns {turned} of {len(threes)} test 3s into an 8; more should turn"
+
+
+def _off(find_push: FindPush) -> str | None:
+    net = with_others(_chain(first=nn.Linear(2, 3), last=nn.Linear(3, 2)))
+    images, labels = torch.randn(4, 2), torch.arange(4) % 2
+    find_push(net, "first", images, labels, 0, 1)
+    if left := left_on(net):
+        return f"{hooks_are(left)} still on the model"
+    net = _chain(first=nn.Linear(2, 3), breaks=Breaks())
     try:
-        with step_in_backward(start.parameters(), lambda parameters: torch.optim.SGD(parameters, lr=0.5)):
-            _Stops()(torch.ones(1))
-    except ValueError:
-        left = _hooks_on(start)
-        return Wrong(f"the training raised, and {left} hooks stayed on; use a `finally`") if left else None
-    return Wrong("the training raised ValueError in the `with` block, and your tool kept it to itself")
+        find_push(net, "first", images, labels, 0, 1)
+    except Broken:
+        left = left_on(net)
+        return f"a layer raised, and {hooks_are(left)} still on; use `with` or a `finally`" if left else None
+    return "a layer raised an error, and your function kept it to itself"
 
 
-# -- the store of half the bits -----------------------------------------------------------------------------------
-
-
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q6(halved: Callable[[nn.Module], Any]) -> Wrong | None:
-    # Both live at once: the second must not get the first one's places in memory.
-    nets = [_chain(a=nn.Linear(3, n), b=nn.Tanh(), c=nn.Linear(n, 2)).to(t) for n, t in _STORED.items()]
-    for net, dtype in zip(nets, _STORED.values(), strict=True):
-        if wrong := _wrong_store(halved, net, dtype):
-            return wrong
-    return None
-
-
-_STORED = {4: torch.float64, 7: torch.float32}
-
-
-def _wrong_store(halved: Callable[[nn.Module], Any], net: nn.Sequential, dtype: torch.dtype) -> Wrong | None:
-    first = next(net.parameters())
-    hooks = halved(with_others(net))
-    if not isinstance(hooks, saved_tensors_hooks):
-        return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {hooks.__class__.__name__}")
-    tensor = torch.tensor([1 / 3, 100.1], dtype=dtype)
-    try:
-        packed = hooks.pack_hook(tensor)
-    except (TypeError, ValueError):
-        return Wrong("saved_tensors_hooks takes first the function that packs, then the one that unpacks")
-    small = packed[1] if isinstance(packed, tuple) and len(packed) == 2 else packed
-    if not isinstance(small, Tensor) or small.dtype != torch.bfloat16:
-        what = f"a tensor of {small.dtype}" if isinstance(small, Tensor) else repr(small)
-        return Wrong(f"you keep {what}, not torch.bfloat16")
-    back = hooks.unpack_hook(packed)
-    if back.dtype != dtype or not torch.equal(back, tensor.bfloat16().to(dtype)):
-        return Wrong(f"a {str(dtype)[6:]} tensor came back as {back.dtype}: {back.tolist()}")
-    weight = hooks.pack_hook(first.t())
-    if not isinstance(weight, Tensor) or weight.data_ptr() != first.data_ptr():
-        return Wrong("weights are there anyway; leave them as they are")
-    x = torch.randn(6, 3, dtype=dtype)
-    net(x).sum().backward()
-    exact = [p.grad.clone() for p in net.parameters() if p.grad is not None]
-    net.zero_grad()
-    with hooks:
-        loss = net(x).sum()
-    loss.backward()
-    near = [p.grad for p in net.parameters() if p.grad is not None]
-    if not all(torch.allclose(a, b, rtol=0.05, atol=0.05) for a, b in zip(exact, near, strict=True)):
-        return Wrong("the gradients are far from those without your hooks")
-    return None
+def check_q3(find_push: FindPush) -> Wrong | None:
+    return judge(
+        (
+            ("the mean output over the goal minus the mean over the start", _is_difference),
+            ("no graph, and no trace of a later in-place layer", _is_plain),
+            ("on the digit CNN, it turns more than half of the test 3s", _steers),
+            ("the hook comes off, also after an error", _off),
+        ),
+        find_push,
+    )

@@ -18,14 +18,14 @@ from lessons.build.reading import name_of
 ROUTES = {
     "I have 90 minutes (single sections)": ("●", {0, 3, 7, 8, 11}),
     "I look into photographs": ("◆", {0, 3, 5, 6, 10, 19}),
-    "I debug models": ("■", {0, 2, 3, 7, 11, 12}),
+    "I debug models": ("■", {0, 2, 3, 7, 11, 12, 20}),
     "I look into language models": ("▲", {0, 3, 4, 14, 15, 16, 21}),
 }
 """The ways through the course: sign, chapters."""
 # What fits into a column.
 _SHORT = {
     1: "the call", 2: "order", 6: "picker", 8: "backward hooks", 9: "grad_input quirks", 14: "transformer",
-    15: "patch, ablate", 16: "steer", 17: "parts", 18: "at work", 19: "why a barbell?", 21: "whose hat?",
+    15: "patch, ablate", 16: "steer", 17: "parts", 18: "at work", 19: "why a barbell?", 20: "a watchdog", 21: "whose hat?",
 }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ from hookscope_course.scenes import (
     PlayingMap,
     ResidualRiver,
     SealedModels,
+    SteeredScans,
     SteeringSlider,
     SymptomTree,
     TenTimesGame,
@@ -241,6 +242,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     SteeringSlider: Recipe(
         ("strength", "place", "explored"), {_ALL: lambda slider: iter(())}, unseen=("png",), free=True
     ),
+    SteeredScans: Recipe(("push", "step"), {_ALL: lambda scans: iter(())}, unseen=("png",), free=True),
     CacheGrid: Recipe(("change", "marks", "ran"), {_ALL: lambda grid: iter(())}, unseen=("png",), free=True),
     TravelMap: Recipe(("guesses", "visited", "at"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
     TwoRuns: Recipe(("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),

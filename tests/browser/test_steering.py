@@ -102,3 +102,42 @@ def test_cells_are_marked_and_the_cache_shows_what_stays(opened: Lab) -> None:
     sits(lab, stage, "cache")
     lab.kernel("grid.change = 'output'; _ = grid.run()")
     expect(hit).to_have_count(8 + 26)
+
+
+SCANS = """
+from hookscope import samples
+from hookscope_course.scenes import SteeredScans
+import torch
+net, (images, labels) = samples.digit_cnn(), samples.digits("train")
+with torch.no_grad():
+    outputs = net.block3(net.block2(net.block1(images)))
+push = outputs[labels == 8].mean(0) - outputs[labels == 3].mean(0)
+test = samples.digits("test")
+pushes = {"toward 8": push, "nothing": 0 * push}
+scans = SteeredScans(net, "block3", pushes, test.images[test.labels == 3][:24], 8, marked=[0])
+scans
+""".strip()
+
+
+def test_scans_turn_one_after_the_other(lab: Lab) -> None:
+    lab.scratch("scans", SCANS)
+    stage = lab.stage("Scans that are pushed")
+    say, tiles, bar = stage.locator(".sc-say"), stage.locator(".st-tile"), stage.get_by_role("slider", name="station")
+    expect(say).to_have_text("Nothing is added to block3: the model reads 24 as 3.")
+    expect(stage.locator(".st-start.st-tile")).to_have_count(24)
+    bar.focus()
+    bar.press("End")
+    lab.told("print(scans.strength, scans.read.count(8))", "1.0 24")
+    expect(say).to_have_text(re.compile(r"^block3 \+ 1 · \(toward 8\): the model reads 24 as 8"))
+    lab.look(stage, "scans")
+    stage.get_by_role("button", name="nothing").click()
+    expect(stage.locator(".st-start.st-tile")).to_have_count(24)
+    expect(tiles.first).to_have_class(re.compile("st-marked"))
+    bar.press("Home")
+    lab.told("print(scans.push, scans.step)", "nothing 0")
+    lab.kernel("scans.push, scans.step = 'toward 8', 20")
+    expect(stage.locator(".st-goal.st-tile")).not_to_have_count(0)
+    stage.get_by_role("button", name="Back").focus()
+    lab.page.keyboard.press("ArrowLeft")
+    lab.told("print(scans.step)", "19")
+    sits(lab, stage, "scans")

@@ -72,7 +72,7 @@ def test_parts_come_in_order(chapter: making.Chapter) -> None:
 def test_one_to_four_exercises_each_with_question_blank_hint_and_folded_solution(chapter: making.Chapter) -> None:
     texts = {text.name: text for text in read_exercises(chapter.source.with_name("exercises.md"))}
     names = [name for name, text in texts.items() if not text.in_lab]
-    most = {"11": 6, "12": 8}.get(chapter.number, 4)  # in 11 each bug is one, in 12 each tool
+    most = {"11": 6}.get(chapter.number, 4)  # in 11 each bug is one
     assert 1 <= len(names) <= most
     cells = chapter.notebook.cells
     lines = "\n".join(code_cells(chapter)).splitlines()

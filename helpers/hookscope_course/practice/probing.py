@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -158,3 +158,27 @@ def swallows(answer: Callable[[], object]) -> bool:
     except Broken:
         return False
     return True
+
+
+def comes_off(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> str | None:
+    """Say what is wrong if a tool for `with` lines leaves a hook on, also after an exception, or keeps that to itself.
+
+    Example:
+        >>> from hookscope import capture
+        >>> comes_off(capture)
+
+    """
+    layers = nn.Linear(1, 2), nn.ReLU()
+    model = with_others(nn.Sequential(*layers))
+    with tool(model):
+        model(torch.ones(1, 1))
+    if left := left_on(model):
+        return f"after the `with` block {hooks_are(left)} still on the model"
+    model = nn.Sequential(*layers, Breaks())
+    try:
+        with tool(model):
+            model(torch.ones(1, 1))
+    except Broken:
+        left = left_on(model)
+        return f"a layer raised, and {hooks_are(left)} still on; take them off in a `finally`" if left else None
+    return "a layer raised an error, and your tool kept it to itself"

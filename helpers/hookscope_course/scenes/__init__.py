@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
     from hookscope_course.scenes.river import ResidualRiver
     from hookscope_course.scenes.sealed import SealedModels, find_layer
+    from hookscope_course.scenes.steered_scans import SteeredScans
     from hookscope_course.scenes.steering import SteeringSlider
     from hookscope_course.scenes.symptom_tree import SymptomTree
     from hookscope_course.scenes.ten_times import TenTimesGame
@@ -29,6 +30,7 @@ _FILES = {
     "PlayingMap": "playing_map",
     "ResidualRiver": "river",
     "SealedModels": "sealed",
+    "SteeredScans": "steered_scans",
     "SteeringSlider": "steering",
     "SymptomTree": "symptom_tree",
     "TenTimesGame": "ten_times",
@@ -46,6 +48,7 @@ __all__ = [
     "PlayingMap",
     "ResidualRiver",
     "SealedModels",
+    "SteeredScans",
     "SteeringSlider",
     "SymptomTree",
     "TenTimesGame",

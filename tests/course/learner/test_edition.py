@@ -34,10 +34,15 @@ NOT_GIVEN_AWAY = {
         "latest": "one of the four hooks that the question is about; the text above names them all",
         "record": "one of the four questions to choose from; the table above names them all",
     },
+    "12": {"0": "what a channel is set to, and where the strength begins"},
     "14": {"[CLS]": "one of the tokens to choose from; the text above says what they are"},
     "15": {"1": "the number of a block", "bank": "one of the words of the sentence to choose from"},
     "16": {"1.0": "an index", "output[:, -1]": "one of the five hooks to choose from; the text above names them all"},
     "19": {"0": "the gray of a cover, and what a channel is set to"},
+    "20": {
+        "inf": "one of the three watchdogs to choose from; the text above names them all",
+        "look_at_some": "one of the three hooks to choose from; the cell above has them all",
+    },
 }
 
 

@@ -60,6 +60,9 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "ResidualRiver": lambda: scenes.ResidualRiver(samples.story_lm()),
     "SealedModels": lambda: scenes.SealedModels(),
     "SymptomTree": lambda: scenes.SymptomTree(),
+    "SteeredScans": lambda: scenes.SteeredScans(
+        samples.digit_cnn(), "block3", {"none": torch.zeros(32, 7, 7)}, samples.digit(5), 8
+    ),
     "SteeringSlider": lambda: scenes.SteeringSlider(
         samples.story_lm(), "blocks.0", torch.linspace(-0.01, 0.01, 64), "the baker near the cat", VERBS
     ),

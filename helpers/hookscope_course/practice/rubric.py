@@ -1,13 +1,16 @@
-"""A report that is judged point by point: a reason for each point that is not given, and statements to choose from."""
+"""Judge an answer point by point: what each point is given for, and why it is not given."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
-__all__ = ["NOTHING_YET", "Criterion", "Points", "RefusedError", "judge_statements"]
+from hookscope_course.practice.exercise import Wrong
+
+__all__ = ["NOTHING_YET", "Criterion", "Points", "RefusedError", "judge", "judge_statements", "run_point"]
 
 NOTHING_YET = "nothing is written yet"
+Point = Callable[..., str | None]
 
 
 class Criterion(NamedTuple):
@@ -27,10 +30,16 @@ class Points:
     Attributes:
         criteria: in the order of the question.
 
+    Example:
+        >>> print(Points(Criterion("it runs", ""), Criterion("it stops", "it ran on")).to_text())
+        1 of 2 points.
+        1. ✓ it runs
+        2. ✗ it stops: it ran on
+
     """
 
-    def __init__(self) -> None:
-        self.criteria: list[Criterion] = []
+    def __init__(self, *criteria: Criterion) -> None:
+        self.criteria = [*criteria]
 
     @property
     def points(self) -> int:
@@ -44,6 +53,26 @@ class Points:
             for number, (asked, problem) in enumerate(self.criteria, start=1)
         ]
         return "\n".join([f"{self.points} of {len(self.criteria)} points.", *lines])
+
+
+def judge(rubric: Sequence[tuple[str, Point]], *answers: Any) -> Wrong | None:
+    """Try an answer at each point of a rubric; what it raises costs that point.
+
+    Args:
+        rubric: what is asked, with a function that returns why there is no point, or None.
+        answers: handed to each function.
+
+    """
+    found = Points(*(Criterion(asked, run_point(point, *answers)) for asked, point in rubric))
+    return None if found.points == len(rubric) else Wrong(found.to_text())
+
+
+def run_point(point: Point, *answers: Any) -> str:
+    """Return why there is no point; "" if there is one."""
+    try:
+        return point(*answers) or ""
+    except Exception as error:
+        return f"raised {type(error).__name__}: {error}"
 
 
 def judge_statements(limits: object, statements: Mapping[str, tuple[str, str]]) -> str:

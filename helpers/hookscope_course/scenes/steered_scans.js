@@ -1,0 +1,83 @@
+// Scans in rows, each on the color of the digit that is read; a player makes the push stronger. All runs came with it.
+
+const NARROW = 620; // pixels; a narrower page gets shorter rows
+const [SIDE, GAP, BELOW, EDGE] = [58, 10, 24, 5];
+
+function draw(model, el) {
+  const { scans, strengths, pushes, reads, goal, layer, marked } = model.get("_data");
+  const start = reads[pushes[0]][0];
+  const step = () => model.get("step");
+  const now = () => reads[model.get("push")][step()];
+  const kind = (digit, at) => (digit === start[at] ? "start" : digit === goal ? "goal" : "other");
+
+  const say = h("p", { class: "sc-say", role: "status" });
+  const holder = h("div");
+  const switches = pushes.map((push) => h("button", { type: "button", onclick: () => { put(model, { push }); show(); } }, push));
+  const choose = h("div", { class: "sc-player", role: "group", "aria-label": "Which push" }, h("span", {}, "push"), ...switches);
+  const key = (name, text) => h("span", { class: "st-key" }, h("i", { class: `st-${name}`, "aria-hidden": "true" }), text);
+  const legend = h("p", { class: "st-legend" }, key("start", "as without the push"), key("goal", `read as ${goal}`), key("other", "read as another digit"));
+
+  let tiles = [];
+  let columns = 0;
+  const build = (across) => {
+    columns = across;
+    const rows = Math.ceil(scans.length / columns);
+    const [wide, tall] = [SIDE + GAP, SIDE + BELOW + GAP];
+    const svg = scene([wide * Math.min(columns, scans.length), tall * rows], `${scans.length} scans`);
+    svg.setAttribute("role", "img");
+    tiles = scans.map((href, at) => {
+      const [x, y] = [wide * (at % columns) + GAP / 2, tall * Math.floor(at / columns) + GAP / 2];
+      const paper = s("rect", { x, y, width: SIDE, height: SIDE + BELOW, rx: 7 });
+      const text = words([""], [x + SIDE / 2, y + SIDE + BELOW - 6], { size: 17 });
+      const scan = s("image", { href, x: x + EDGE, y: y + EDGE, width: SIDE - 2 * EDGE, height: SIDE - 2 * EDGE });
+      const tile = s("g", { "data-scan": at }, paper, scan, text);
+      svg.append(tile);
+      return { tile, text: text.firstChild };
+    });
+    svg.classList.add("st-scans");
+    holder.replaceChildren(svg);
+  };
+
+  const told = () => {
+    const counts = new Map();
+    now().forEach((digit) => counts.set(digit, (counts.get(digit) ?? 0) + 1));
+    const sorted = [...counts].sort(([, one], [, two]) => two - one);
+    const list = sorted.map(([digit, count]) => `${count} as ${digit}`).join(", ");
+    return step() ? `${layer} + ${strengths[step()]} · (${model.get("push")}): the model reads ${list}.` : `Nothing is added to ${layer}: the model reads ${list}.`;
+  };
+  const go = (index) => { put(model, { step: index }); show(); play.arrived(); };
+  const play = player(model, {
+    go, at: step, last: () => strengths.length - 1, dwell: () => 260, text: () => `strength ${strengths[step()]}`,
+  });
+
+  const show = () => {
+    say.textContent = told();
+    now().forEach((digit, at) => {
+      const { tile, text } = tiles[at];
+      text.textContent = String(digit);
+      tile.setAttribute("class", `st-tile st-${kind(digit, at)}${marked.includes(at) ? " st-marked" : ""}`);
+    });
+    holder.firstChild.setAttribute("aria-label", told());
+    switches.forEach((button, at) => button.setAttribute("aria-pressed", String(pushes[at] === model.get("push"))));
+    choose.hidden = pushes.length < 2;
+    play.show();
+  };
+
+  const figure = h("div", { class: "sc-figure" }, say, holder, legend, play.element, choose);
+  figure.addEventListener("keydown", play.keys);
+  const root = stage(model, el, "Scans that are pushed", figure);
+  root.classList.add("hs-alone"); // all runs are on the page
+  const fit = (width) => {
+    const wanted = width && width < NARROW ? 6 : 12;
+    if (wanted === columns) return;
+    build(wanted);
+    show();
+  };
+  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
+  fit(figure.clientWidth);
+  sized.observe(figure);
+  cleanups.get(model)?.push(() => sized.disconnect());
+  listen(model, root, "step push", show);
+}
+
+export default widget(draw);

@@ -1,0 +1,96 @@
+"""The scans that are pushed: each state is that of the network's parts, one after the other, without a hook."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from hookscope import census, samples
+from hookscope_course.scenes import SteeredScans
+
+NET = samples.digit_cnn()
+TRAIN, TEST = samples.digits("train"), samples.digits("test")
+
+
+def block3(images: Tensor) -> Tensor:
+    with torch.no_grad():
+        return NET.block3(NET.block2(NET.block1(images)))
+
+
+def push_from(start: int, goal: int) -> Tensor:
+    outputs = block3(TRAIN.images)
+    return outputs[TRAIN.labels == goal].mean(0) - outputs[TRAIN.labels == start].mean(0)
+
+
+def read(images: Tensor, added: Tensor) -> list[int]:
+    with torch.no_grad():
+        return NET.head(block3(images) + added).argmax(1).tolist()
+
+
+THREES = TEST.images[TEST.labels == 3][:24]
+TO_8 = push_from(3, 8)
+RANDOM = torch.randn(TO_8.shape, generator=torch.Generator().manual_seed(0))
+RANDOM *= TO_8.norm() / RANDOM.norm()
+
+
+@pytest.fixture(scope="module")
+def scans() -> SteeredScans:
+    return SteeredScans(NET, "block3", {"toward 8": TO_8, "random": RANDOM}, THREES, 8)
+
+
+@pytest.mark.parametrize(("push", "tensor"), [("toward 8", TO_8), ("random", RANDOM)])
+@pytest.mark.parametrize("step", [0, 5, 10, 20])
+def test_each_state_is_that_of_the_parts(scans: SteeredScans, push: str, tensor: Tensor, step: int) -> None:
+    scans.push, scans.step = push, step
+    assert scans.strength == step / 20
+    assert scans.read == read(THREES, step / 20 * tensor)
+    assert scans.count(push, scans.strength) == scans.read.count(8)
+    counted = f"{max(scans.read, key=scans.read.count)} ({max(map(scans.read.count, scans.read))})"
+    assert counted in scans.alt
+
+
+def test_what_chapter_12_says_of_random_pushes_and_of_the_whole_push() -> None:
+    assert read(THREES, TO_8).count(8) == 24
+    many = torch.randn(200, *TO_8.shape, generator=torch.Generator().manual_seed(1))
+    turned = [read(THREES, each * TO_8.norm() / each.norm()).count(8) for each in many]
+    assert max(turned) == 1
+    assert turned.count(0) == 166
+
+
+def test_what_chapter_12_says_of_the_repair() -> None:
+    to_1, before = push_from(8, 1), read(TEST.images, 0 * TO_8)
+    assert read(samples.digit(1), 0.03 * to_1) == [8]
+    assert read(samples.digit(1), 0.04 * to_1) == [1]
+
+    def changed(strength: float) -> list[int]:
+        after = read(TEST.images, strength * to_1)
+        return [at for at in range(len(before)) if before[at] != after[at]]
+
+    assert len(changed(0.04)) == 1, "the 1 alone"
+    assert torch.equal(TEST.images[changed(0.04)], samples.digit(1))
+    assert len(changed(1)) == 126
+    eights = TEST.images[TEST.labels == 8]
+    assert {*read(eights, to_1)} == {1}
+
+
+def test_what_cannot_be_chosen_is_refused_and_no_hook_is_left(scans: SteeredScans) -> None:
+    with pytest.raises(ValueError, match="there is no push"):
+        SteeredScans(NET, "block3", {}, THREES, 8)
+    with pytest.raises(AttributeError):
+        SteeredScans(NET, "block9", {"toward 8": TO_8}, THREES, 8)
+    with pytest.raises(RuntimeError):
+        SteeredScans(NET, "block3", {"toward 8": torch.zeros(3)}, THREES, 8)
+    with pytest.raises(Exception, match="step=21: choose from 0 to 20"):
+        scans.step = 21
+    with pytest.raises(Exception, match="push='nowhere': choose from 'toward 8', 'random'"):
+        scans.push = "nowhere"
+    assert len(census(NET)) == 0
+    assert not NET.training
+
+
+def test_numbers_and_the_still_picture(scans: SteeredScans) -> None:
+    rows = list(scans.numbers())
+    assert [row["strength"] for row in rows] == 2 * ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert rows[0]["read as"].startswith("3 (")
+    assert scans.png.startswith(b"\x89PNG")

@@ -1,0 +1,76 @@
+"""What chapter 12 draws, and what it says in numbers, held against plain torch."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import samples
+from hookscope_course.practice import ____
+from hookscope_course.projects import draw_blocks, draw_dead_units, show_channels, show_ledger, show_push
+
+
+def test_dead_units_are_counted_by_epoch() -> None:
+    epochs = ([True, False, False], [True, True, False], [False, False, False])
+    history = [{"1": torch.tensor(fired)} for fired in epochs]
+    page = draw_dead_units(history)
+    assert page.rows == [
+        {"layer": "1", "epoch": 1, "dead": 2, "woke up": 0},
+        {"layer": "1", "epoch": 2, "dead": 1, "woke up": 1},
+        {"layer": "1", "epoch": 3, "dead": 3, "woke up": 0},
+    ]
+
+
+def test_blocks_add_up() -> None:
+    page = draw_blocks({"float32": [8_000_000, 2_000_000], "bfloat16": [4_000_000] * 2})
+    assert [row["bytes"] for row in page.rows] == [10_000_000, 8_000_000]
+    assert "bfloat16: 2 blocks, 8.0 MB" in page.alt
+
+
+@contextmanager
+def fired_of(model: nn.Module) -> Any:
+    yield {"relu": torch.tensor([True, False])}
+
+
+@contextmanager
+def rows_of(model: nn.Module) -> Any:
+    yield [{"layer": "conv", "bytes": 12}]
+
+
+def find_push(*args: Any) -> Tensor:
+    return torch.zeros(32, 7, 7)
+
+
+def blank(*args: Any) -> Any:
+    return ____
+
+
+@pytest.mark.parametrize(
+    ("show", "tool", "said"),
+    [
+        (show_channels, fired_of, "Dead channels (black)"),
+        (show_ledger, rows_of, "Bytes that each call returned"),
+        (show_push, find_push, "scans. With 0 times the push 'toward 9'"),
+    ],
+)
+def test_a_tool_with_a_blank_has_no_picture_yet(
+    show: Any, tool: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(tool)
+    assert said in capsys.readouterr().out
+    show(blank)
+    assert "Your picture appears here" in capsys.readouterr().out
+
+
+def test_the_network_with_an_accident_has_a_dead_layer() -> None:
+    from hookscope_course.accidents import patient
+
+    fired: list[Tensor] = []
+    net = patient()
+    net.get_submodule("block2.relu").register_forward_hook(lambda module, args, output: fired.append(output > 0))
+    net(samples.digits("test").images)
+    assert not fired[0].any()
