@@ -64,8 +64,8 @@ def load_encoder() -> tuple[BertModel, Any, dict[str, Tensor], list[str]]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = BertModel(config).eval()
-    tokenizer = _OneSentence()
-    return model, tokenizer, tokenizer(SENTENCE), list(PIECES)
+    one_sentence = _OneSentence()
+    return model, one_sentence, one_sentence(SENTENCE), list(PIECES)
 
 
 def recorded_weights() -> Tensor:

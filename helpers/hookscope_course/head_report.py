@@ -348,7 +348,7 @@ def _run(model: StoryLM, hook: Hook, tokens: Tensor, vector: Tensor | None = Non
         block.register_forward_hook(hook),
         block.register_forward_hook(keep),
     ):
-        answers = model(tokens)[:, -1].argmax(-1)
+        answers: Tensor = model(tokens)[:, -1].argmax(-1)
     before, after = seen
     if vector is not None:
         expected = _add(vector, block, (), before)

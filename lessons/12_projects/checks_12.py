@@ -42,7 +42,11 @@ class _Times(nn.Module):
 def _leaves_no_trace(tool: Tool) -> str | None:
     """The model computes the same, and no tensor of the pass stays alive."""
     model, x, alive = nn.Sequential(nn.Linear(1, 4), nn.ReLU()), torch.ones(2, 1), []
-    model[0].register_forward_hook(lambda module, args, output: alive.append(weakref.ref(output)) and None)
+
+    def watch(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        alive.append(weakref.ref(output))
+
+    model[0].register_forward_hook(watch)
     expected = model(x)
     alive.clear()
     with tool(model) as found:

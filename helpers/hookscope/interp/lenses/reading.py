@@ -91,8 +91,11 @@ def read_streams(
             length = earlier.double().norm(dim=-1)
             changes.append(((stream.double() - earlier.double()).norm(dim=-1) / length).cpu())
     change = torch.stack(changes)
-    parts = [torch.stack([each.double().norm(dim=-1).cpu() for each in part]) for part in zip(*added, strict=True)]
-    attention, mlp = parts or [None, None]
+    attention: Tensor | None = None
+    mlp: Tensor | None = None
+    if added:
+        sizes = [[part.double().norm(dim=-1).cpu() for part in pair] for pair in added]
+        attention, mlp = (torch.stack(each) for each in zip(*sizes, strict=True))
     if lens is None:
         return Reading(norm, change, attention, mlp)
 
@@ -126,11 +129,14 @@ def read_streams(
             following = chosen if next_ids is None else (wide.gather(-1, next_ids[here, None]) - total).exp()[:, 0]
             rows.append((top.indices, (top.values - total).exp(), chosen, following))
             at += len(piece)
-        for into, parts in zip(kept, zip(*rows, strict=True), strict=True):
-            into.append(torch.cat(parts).cpu())
+        for into, found in zip(kept, zip(*rows, strict=True), strict=True):
+            into.append(torch.cat(found).cpu())
     tops, chances, finals, nexts = map(torch.stack, kept)
     middles = [_find_top_words(lens, stream - rest, words) for stream, (_, rest) in zip(streams, added, strict=False)]
-    middle_words, middle_chances = [torch.stack(each) for each in zip(*middles, strict=True)] or [None, None]
+    middle_words: Tensor | None = None
+    middle_chances: Tensor | None = None
+    if middles:
+        middle_words, middle_chances = (torch.stack(each) for each in zip(*middles, strict=True))
     if next_ids is not None:
         nexts[:, -1] = math.nan
     next_probability = nexts if next_ids is not None else None

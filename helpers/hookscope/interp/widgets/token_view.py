@@ -156,7 +156,9 @@ def list_predictions(reading: Reading, token: int, names: MapLabels, words: Word
         ):
             if ids is None or chances is None:
                 continue
-            row: dict[str, object] = {"layer": label} | ({"after": after} if apart else {})
+            row: dict[str, object] = {"layer": label}
+            if apart:
+                row["after"] = after
             found = zip(ids[layer, token].tolist(), chances[layer, token].tolist(), strict=True)
             for rank, (number, chance) in enumerate(found, start=1):
                 row |= {f"{rank}": shorten_token(words[number], _LETTERS), f"{rank} probability": chance}
