@@ -1,4 +1,4 @@
-"""Exercises of chapter 10: a map for one class over another, a step in a frozen network, a control for any map."""
+"""Exercises of chapter 10: a map for one class over another, a control for any map."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice import Wrong, allows
 from hookscope_course.practice.probing import (
     SWALLOWED,
     Breaks,
@@ -104,78 +104,9 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
     }.items():
         if is_close(result, values):
             return Wrong(reason)
-    return Wrong("your map is not gradient times output of this layer, added over the channels")
-
-
-# -- a step in a frozen network -------------------------------------------------------------------------------------
-
-_Nudge = Callable[[nn.Module, nn.Module, Tensor, int, float], object]
-
-
-@blind_to(returns_detached="the task asks for the logits only, and no backward pass starts from them")
-def check_q2(nudge: _Nudge) -> Wrong | None:
-    for high, wide, name, frozen, share in (
-        (5, 4, "second", False, 0.1),
-        (4, 6, "second", True, 0.3),
-        (3, 5, "first", True, 0.05),
-    ):
-        if wrong := _wrong_nudge(nudge, high, wide, name, frozen, share):
-            return wrong
-    model = _Reads(4, 4)
-    model.head = Breaks()
-    told = swallows(lambda: nudge(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 0.1))
-    if left := left_on(model):
-        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
-    return Wrong(SWALLOWED) if told else None
-
-
-def _wrong_nudge(nudge: _Nudge, high: int, wide: int, name: str, frozen: bool, share: float) -> Wrong | None:
-    what = f"the model is {'' if frozen else 'not '}frozen"
-    model, x = _Reads(high, wide), torch.randn(1, 1, high, wide, dtype=torch.float64)
-    layer, target = model.get_submodule(name), int(torch.randint(5, ()))
-    with torch.enable_grad():
-        output = model.output_of(layer, x).detach().requires_grad_()
-        logits = model.after(layer, output)
-        (grad,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor([target])), output, retain_graph=True)
-        (of_logit,) = torch.autograd.grad(logits[0, target], output)
-    output = output.detach()
-    unit = output.norm() * grad / grad.norm()
-    model.requires_grad_(not frozen)
-    before = fill_grads(model)
-    try:
-        result = nudge(with_others(model), layer, x, target, share)
-    except RuntimeError as error:
-        return Wrong(f"{what}, and torch says: {error}")
-    if left := left_on(model):
-        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
-    if grads_changed(model, before):
-        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` changes none of them")
-    if not isinstance(result, Tensor):
-        return Wrong(f"your function returned {result!r}; return the logits (1, classes)")
-    with torch.no_grad():
-        ends = {
-            "right": output - share * unit,
-            "nothing has changed: these are the logits without the step": output,
-            f"you stepped along the gradient, away from class {target}": output + share * unit,
-            "the step is not scaled by the norm of the output": output - share * grad / grad.norm(),
-            "the gradient is not divided by its norm": output - share * grad,
-            "you used the gradient of the logit; use that of the cross-entropy": (
-                output - share * output.norm() * of_logit / of_logit.norm()
-            ),
-            "you used the gradient of the logit; use that of the cross-entropy ": (
-                output + share * output.norm() * of_logit / of_logit.norm()
-            ),
-        }
-        found = {reason: model.after(layer, each) for reason, each in ends.items()}
-    right = found.pop("right")
-    if result.shape != right.shape:
-        return Wrong(f"your result has the shape {tuple(result.shape)}; the logits have {tuple(right.shape)}")
-    if is_close(result, right):
-        return None
-    for reason, values in found.items():
-        if is_close(result, values):
-            return Wrong(f"{what}; {reason.strip()}")
-    return Wrong(f"{what}, and these are not the logits after a step of {share} in the output of the layer")
+    if is_close(result[:1], right[:1]):
+        return Wrong("your map is right for the first image only; sum the difference over all images of the batch")
+    return Wrong("your map is not gradient times output of this layer, summed over the channels")
 
 
 # -- a control ------------------------------------------------------------------------------------------------------
@@ -184,7 +115,7 @@ _Draw = Callable[[nn.Module, Tensor], Tensor]
 
 
 @allows("random")
-def check_q3(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | None:
+def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | None:
     for kind in ("opposite", "alike", "anything"):
         if wrong := _wrong_control(control, kind):
             return wrong

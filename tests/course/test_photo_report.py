@@ -142,6 +142,16 @@ def test_channels_that_another_photograph_needs_cost_the_fifth_point() -> None:
     assert found == {5: "cat turns from Egyptian cat to tiger cat; leave alone the channels that it needs"}
 
 
+def test_random_channels_of_the_tripod_turn_nothing() -> None:
+    """What chapter 19 says: of 50 random sets of 64 channels, none turns the photograph."""
+    camera, tripod, model = samples.photo("camera"), samples.PHOTO_CLASSES.index("tripod"), samples.photo_cnn()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for _ in range(50):
+            with model.head.register_forward_hook(zero(torch.randperm(1280)[:64])):
+                assert model(camera).argmax() == tripod
+
+
 def test_a_photograph_of_ones_own_is_cropped_and_read(tmp_path: Path) -> None:
     colors = samples.denormalize(samples.photo("astronaut"))[0]
     wide = torch.zeros(3, 224, 300)

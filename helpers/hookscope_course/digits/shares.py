@@ -35,7 +35,7 @@ def sample_bars(norms: Tensor, wrong: Collection[int]) -> Picture:
         look: dict[str, Any] = {"color": color, "edgecolor": edge, "hatch": hatch, "label": f"{kind} label"}
         axes.bar(places, norms[places].tolist(), width=0.9, **look)
     axes.set(xlabel="sample", ylabel="norm of its gradient", xlim=(-1, len(norms)))
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
     largest = norms.topk(min(8, len(norms))).indices.tolist()
     rows: list[dict[str, object]] = [

@@ -15,7 +15,9 @@ __all__ = ["gradient_sizes"]
 _REDS = LinearSegmentedColormap.from_list("reds", [(1, 0.96, 0.94, 0.15), (0.85, 0.15, 0.1, 0.8), (0.4, 0, 0.05, 0.95)])
 
 
-def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str, side: float = 4.1) -> Picture:
+def gradient_sizes(
+    digit: Tensor, gradients: Mapping[str, Tensor], title: str, side: float = 4.1, square: int = 0
+) -> Picture:
     """Draw where each gradient is large, over the digit. Its absolute values are summed over the channels.
 
     Args:
@@ -23,6 +25,7 @@ def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str, s
         gradients: maps the name of each picture to its gradient (1, channels, h, w).
         title: the start of the caption.
         side: the width of each picture, in inches.
+        square: if not 0, lines divide each picture into squares of this many positions a side.
 
     Example:
         >>> import torch
@@ -44,6 +47,10 @@ def gradient_sizes(digit: Tensor, gradients: Mapping[str, Tensor], title: str, s
         axes.imshow(
             size.numpy(), cmap=_REDS, vmin=0, vmax=float(size.max()) or 1, extent=extent, interpolation="nearest"
         )
+        for at in range(square, min(size.shape), square) if square else ():
+            line = {"color": "#5b6770", "linewidth": 0.8}
+            axes.axhline(height * at / size.shape[0] - 0.5, **line)
+            axes.axvline(width * at / size.shape[1] - 0.5, **line)
         axes.set(xticks=[], yticks=[])
         axes.set_title(name, fontsize=15)
         high, wide = size.shape
