@@ -37,7 +37,7 @@ def chapter_end(chapter: int, *models: Any) -> Card:
         0 hooks are left on ReLU.
         >>> handle = net.register_forward_hook(print)
         >>> chapter_end(3, net).message
-        'on ReLU. `hookscope.census(…).remove_all()` takes it off.'
+        'on ReLU. `hookscope.census(…).remove_all()` removes it.'
 
     """
     from hookscope_course.learner.progress import HERE, read

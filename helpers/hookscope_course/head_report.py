@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -187,9 +187,8 @@ _ASKED = (
 )
 
 
-@lru_cache(maxsize=1)
 def _model() -> StoryLM:
-    return cloakroom_lm()
+    return cloakroom_lm()  # a new one for each use: the hook can write into its parameters
 
 
 def _block(model: StoryLM, block: int) -> Block:

@@ -179,7 +179,7 @@ def test_a_hand_out_holds_the_learners_edition_and_no_solution(tmp_path: Path, n
 def test_a_hand_out_is_never_laid_over_another(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "monday").mkdir()
     assert main(["handout", "02", "--to", str(tmp_path / "monday")]) == 1
-    assert "monday is there already; name another" in capsys.readouterr().err
+    assert "monday already exists. Choose another name" in capsys.readouterr().err
     assert not list((tmp_path / "monday").iterdir())
 
 
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_no_half_a_hand_out(small_disk: Path, capsys: Any) ->
 @pytest.mark.parametrize("command", [["handout", "42", "--to", "x"], ["slides", "42"], ["class", "42"]])
 def test_no_such_chapter(command: list[str], capsys: Any) -> None:
     assert main(command) == 1
-    assert "there is no chapter '42'; there are: 00, 01" in capsys.readouterr().err
+    assert "there is no chapter '42'. The chapters are 00, 01" in capsys.readouterr().err
 
 
 def test_a_teachers_own_settings_are_left_alone(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def outcomes(cells: dict[str, str], **settings: Any) -> dict[str, tuple[str, str
 
 def test_right_patched_and_without_network() -> None:
     q1, q2, q3 = outcomes({"q1": RIGHT["q1"], "q2": PATCH + WRONG["q2"], "q3": CALL + RIGHT["q3"]}).values()
-    assert q1[0] == "right"
+    assert q1[0] == "right", q1[1]
     assert q2 == ("wrong", f"the submission changed `{EXERCISE}.check`, which does not belong to it: no points")
     assert q3 == ("wrong", "OSError: [Errno 101] Network is unreachable")
 

@@ -168,7 +168,7 @@ def test_a_foreign_kernel_or_an_invalid_notebook_is_one_line_and_the_next_one_ru
     for path in ("old", "hangs", "warns", "invalid"):
         (tmp_path / f"{path}.ipynb").unlink()
     said = verdicts(tmp_path)[""][0]
-    assert "foreign.ipynb asks for the kernel 'my-env'" in said
+    assert "foreign.ipynb needs the kernel 'my-env'" in said
     assert "broken.ipynb is not a valid notebook" in said
     (tmp_path / "broken.ipynb").unlink()
     assert run("hookscope_course.strict", "--current-env", "foreign.ipynb", folder=tmp_path).returncode == 0

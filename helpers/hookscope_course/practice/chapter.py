@@ -22,7 +22,7 @@ def exercises(chapter: int) -> tuple[Exercise, ...]:
     Example:
         >>> q1, q2, q3 = exercises(2)
         >>> q1.check(["B", "E", "C", "D", "A"])
-        Not yet. B stands before E, but the container can only return after the layers inside it have.
+        Not yet. B comes before E, but the container can only return after the layers inside it.
 
     """
     folder = folder_of(chapter)

@@ -43,7 +43,7 @@ class Guess:
         >>> Guess(0.8, 0.4).compare([0.8, 0.4])
         As you guessed: 0.8, 0.4.
         >>> Guess("seven").compare(7)
-        Not understood: here a guess is a number, as in Guess(3), and you wrote 'seven'. It is 7.
+        Not understood: a guess is a number, as in Guess(3), but you wrote 'seven'. The answer is 7.
 
     """
 

@@ -51,7 +51,7 @@ def difference(saved: bytes, now: bytes) -> str:
         ...     Image.new("L", (40, 40), shade).save(file, "png")
         ...     return file.getvalue()
         >>> difference(gray(100), gray(110)), difference(gray(100), gray(200))
-        ('', 'it changed most around pixel (6, 6), in 144 of 144 pixels there')
+        ('', 'most changes are around pixel (6, 6), in 144 of 144 pixels there')
 
     """
     if saved == now:

@@ -165,7 +165,7 @@ def holds_elsewhere(requirement: str) -> str:
         >>> holds_elsewhere("torch>=1.0"), holds_elsewhere("")
         ('', '')
         >>> holds_elsewhere("pytest<1")  # doctest: +ELLIPSIS
-        'what this cell printed holds for pytest<1; here is pytest ...'
+        'the saved output of this cell is for pytest<1, but pytest ... is installed'
 
     """
     if not requirement:

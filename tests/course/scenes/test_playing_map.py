@@ -386,6 +386,7 @@ def test_names_are_imported_when_they_are_asked_for():
         "PlayingMap",
         "ResidualRiver",
         "SealedModels",
+        "SteeredScans",
         "SteeringSlider",
         "SymptomTree",
         "TenTimesGame",

@@ -145,7 +145,7 @@ def state(net: nn.Module) -> Any:
     )  # fmt: skip
 
 
-OUTSIDE = r"outside the (with-)?block"
+OUTSIDE = r"(after|outside) the (with[- ])?block"
 MINE = ("where", "error")  # of the layer that raises
 
 

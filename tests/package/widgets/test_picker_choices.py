@@ -73,7 +73,7 @@ def test_wrong_choices_are_refused_in_words_and_change_nothing() -> None:
         with pytest.raises((ValueError, LayerNotFoundError), match=words.replace("[", r"\[")):
             setattr(picker, name, value)
     assert picker.png == before
-    with pytest.raises(TypeError, match=r"no option 'layr'; there are .*layer"):
+    with pytest.raises(TypeError, match=r"no option 'layr'\. Its options are .*layer"):
         LayerPicker(samples.digit_cnn(), samples.digit(5), layr="fc")
     with pytest.raises(LayerNotFoundError, match="did you mean"):
         LayerPicker(samples.digit_cnn(), samples.digit(5), layer="block1.cnov")
