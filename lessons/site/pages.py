@@ -64,12 +64,16 @@ def places() -> dict[str, str]:
 
 
 def widget_cells(cells: list[Cell]) -> list[str]:
-    """The ids of the cells that show a widget; a question is asked in the page without its buttons."""
+    """The ids of the cells that show a widget.
+
+    A question is asked in the page without its buttons, and what a solution shows stays as it was saved.
+    """
     return [
         cell["id"]
         for cell in cells
         if any(WIDGET in each.get("data", {}) for each in cell.get("outputs", []))
         and not guesses.ABOUT.search("".join(cell["source"]))
+        and "solution" not in cell["metadata"].get("tags", [])
     ]
 
 
