@@ -24,7 +24,7 @@ function words(text) {
 const TITLE = 1, SIDE = 1.5;
 /** The words of a text that count, in their order; and whether one such text stands within another. */
 const phrase = (text) => ` ${words(text).filter((word) => !STOP.has(word)).join(" ")} `;
-const near = (one, other) => one.includes(other) || (one.trim().includes(" ") && other.includes(one));
+const overlaps = (one, other) => one.includes(other) || (one.trim().includes(" ") && other.includes(one));
 const FIELDS = { heading: 5, asked: 4, typed: 4, page: 2, prose: 1, code: 1 };
 const sections = window.hookscopeSections.map((section) => {
   const counts = new Map();
@@ -54,7 +54,7 @@ function search(question) {
       score += rare * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * section.length / mean));
     }
     // A word or two often name a page: then its title has them, or they stand side by side in what it is asked for.
-    const rank = (phrases, exact) => phrases.map((each) => (each === whole ? exact : near(each, whole) ? SIDE : 1));
+    const rank = (phrases, exact) => phrases.map((each) => (each === whole ? exact : overlaps(each, whole) ? SIDE : 1));
     const side = Math.max(...rank(section.typed, 4), ...rank(section.phrases, 2));
     const named = asked.filter((word) => section.title.has(word)).length / Math.max(asked.length, 1);
     return { section, score: score * section.weight * (hits / Math.max(asked.length, 1)) ** 0.5 * (1 + TITLE * named * named) * side };

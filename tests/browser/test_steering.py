@@ -46,7 +46,7 @@ def test_the_learner_finds_the_cliff(opened: Lab) -> None:
     points = "line => (line.getAttribute('points').match(/,/g) ?? []).length"
     curve = stage.locator("polyline.sv-wanted")
     expect(new).to_have_text("sleeps . the friend")
-    expect(say).to_have_text("At strength 0 it writes “sleeps”. Verbs of many have 1 %.")
+    expect(say).to_have_text("At strength 0 it writes “sleeps”. Plural verbs have 1 %.")
     assert curve.evaluate(points) == 1, "the curve is not given away"
 
     bar.focus()

@@ -255,9 +255,15 @@ class Lab:
             expect(found).to_have_attribute("data-state", re.compile("ready|still"))
 
     def told(self, code: str, printed: str) -> None:
-        """Once the widgets are settled, running code in the kernel prints this: it knows what the page shows."""
+        """Once the widgets are settled, running code in the kernel prints this: it knows what the page shows.
+
+        ipywidgets keeps back a change until the kernel has answered the one before, so the first answer can be older.
+        """
         self.settled()
-        assert self.kernel(code) == printed
+        end = time.monotonic() + PATIENCE / 1000
+        while (said := self.kernel(code)) != printed and time.monotonic() < end:
+            self.page.wait_for_timeout(100)
+        assert said == printed
 
     def theme(self, dark: bool) -> None:
         """Switch to JupyterLab's dark or light theme."""
