@@ -49,7 +49,7 @@ from hookscope_course.widgets.gradient_tasks import TASKS
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
 Choice = dict[str, Any]
-MOST = 1_000_000  # characters that a page loads for one widget
+MOST = 1_400_000  # characters that a page loads for one widget
 
 
 Choices = Callable[[Any], Iterator[Choice]]
