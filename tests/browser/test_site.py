@@ -66,7 +66,10 @@ def page(browser: Browser, base: str) -> Iterator[Page]:
     page = browser.new_page(base_url=base)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on(
+        "console",
+        lambda said: wrong.append(f"{said.text} {said.location.get('url')}") if said.type == "error" else None,
+    )
     page.on(
         "request", lambda asked: None if asked.url.startswith((base, "data:", "blob:")) else wrong.append(asked.url)
     )
