@@ -155,7 +155,7 @@ def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> 
     expect(cell.locator(".jp-OutputArea")).to_contain_text("Not attempted")
     start = "def call_with(module, hook, x):\n"
     type_into(lab, cell, start + "module.register_forward_hook(hook)\nreturn module(x)\n\n\bq2.check(call_with)")
-    expect(cell.locator(".jp-OutputArea")).to_contain_text("Not yet. After a successful call, your hook is still registered")
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("After a successful call, your hook is still registered")
     screenshot(lab, "exercise-wrong")
     body = "with module.register_forward_hook(hook):\nreturn module(x)\n\n\b\bq2.check(call_with)"
     type_into(lab, cell, start + body)

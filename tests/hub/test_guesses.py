@@ -317,7 +317,7 @@ def test_forged_tokens_and_strange_guesses_are_refused_with_a_line_in_the_log(hu
     # Answered at once, and so often, these show whether the proxy loses an answer (hub/proxy/keep_alive.cjs).
     answers = {requests.post(address(hub), json=good, timeout=60).status_code for _ in range(200)}
     assert answers == {403}
-    line = "refused: a guess from 127.0.0.1 with a token that the hub does not know"
+    line = "refused: a guess from 127.0.0.1 with an unknown token"
     until(lambda: line in hub.said.read_text(), "the line in the log", 30)
     no_texts = ({"chapter": CHAPTER}, good | {"guess": 3}, good | {"guess": ["E"]})
     for body in (b"", b"no JSON", b"[]", b"3", b"[" * 4000, *no_texts):
