@@ -263,7 +263,7 @@ class Lab:
         end = time.monotonic() + PATIENCE / 1000
         while (said := self.kernel(code)) != printed and time.monotonic() < end:
             self.page.wait_for_timeout(100)
-        assert said == printed
+        assert said == printed, said
 
     def theme(self, dark: bool) -> None:
         """Switch to JupyterLab's dark or light theme."""
@@ -284,6 +284,7 @@ class Lab:
             self.settled(widget)
             assert self.axe(".hookscope") == []
             self.screenshot(f"{name}-{'dark' if dark else 'light'}", widget)
+        [usual] = places(widget)
         for width in (1024, 1024 * 100 // 125):
             self.page.set_viewport_size({"width": width, "height": 768})
             self.settled(widget)
@@ -293,6 +294,12 @@ class Lab:
                 assert wide <= seen + 1, (name, width)
             self.screenshot(f"{name}-{width}", widget)
         self.page.set_viewport_size(SIZE)
+        # JupyterLab widens its panels later than the window, and a figure is built again when it is wide enough.
+        self.page.wait_for_function(
+            "([part, width]) => Math.abs(part.getBoundingClientRect().width - width) < 1",
+            arg=[widget.element_handle(), usual["width"]],
+        )
+        self.settled(widget)
 
     def cut(self, widget: Locator, selector: str) -> list[str]:
         """Return the text of what sticks out of its place in a widget, at 1024×768 with the file browser open."""
