@@ -13,8 +13,9 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
-from hookscope.pictures.picture import Rows, from_figure
+from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope_course.scenes.sheet import DOOR, FRAME, INK, LINE, PEG, SOFT, WAYS, Sheet
 
 __all__ = ["ENDS", "GATES", "INPUTS", "BothEnds", "Pass", "run_pass"]
 
@@ -23,9 +24,7 @@ GATES = ("stop_input", "stop_output")
 INPUTS = ("x1", "x2")
 ENDS = ("x1.grad", "x2.grad", "W.grad")
 _PRODUCTS = {"x1.grad": "3 · 5 = 15", "x2.grad": "2 · 5 = 10", "W.grad": "2 · 3 = 6"}
-_INK, _SOFT, _LINE, _FRAME, _DOOR, _DARK = "#1d2733", "#5b6774", "#7a8694", "#f4f6f8", "#e6eaef", "#3a434d"
-_COLORS = {"forward": "#0b62c4", "backward": "#b03f08"}
-_PEG = "#6b3fa0"
+_DARK = "#3a434d"
 
 
 class Pass(NamedTuple):
@@ -233,53 +232,32 @@ class BothEnds(HookWidget):
         self.png = self._still()
 
     def _still(self) -> bytes:
-        try:
-            from matplotlib.figure import Figure
-            from matplotlib.patches import FancyBboxPatch
-        except ModuleNotFoundError:
-            return b""
         layout = _place(narrow=False)
-        width, height = layout["size"]
-        figure = Figure(figsize=(width / 100, height / 100), dpi=120)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, width), ylim=(height, 0))
-        axes.set_axis_off()
-
-        def panel(x: float, y: float, w: float, h: float, **look: Any) -> None:
-            axes.add_patch(FancyBboxPatch((x, y), w, h, boxstyle="round,pad=0,rounding_size=9", **look))
-
-        def write(x: float, y: float, text: str, size: float = 9.5, color: str = _INK) -> None:
-            axes.text(x, y, text, ha="center", va="center", fontsize=size, color=color, zorder=5)
-
-        panel(*layout["frame"], facecolor=_FRAME, edgecolor=_LINE)
+        if not (sheet := Sheet.open(layout["size"])):
+            return b""
+        sheet.panel(*layout["frame"], facecolor=FRAME, edgecolor=LINE)
         for door in layout["doors"]:
-            panel(*door, facecolor=_DOOR, edgecolor=_LINE)
-        for rail in layout["rails"]:
-            *before, last = rail["points"]
-            color = _COLORS[rail["way"]]
-            axes.plot(*zip(*rail["points"], strict=True), color=color, linewidth=2, zorder=1)
-            arrow = {"arrowstyle": "-|>", "color": color, "mutation_scale": 14, "linewidth": 0, "shrinkB": 0}
-            axes.annotate("", last, before[-1], arrowprops=arrow, zorder=1)
+            sheet.panel(*door, facecolor=DOOR, edgecolor=LINE)
+        sheet.rails(layout["rails"])
         values = {"x1": "2", "x2": "3", "W": "5", "y": f"{self._pass.y:g}", "y_grad": f"{self._pass.arrives:g}"}
         known = dict(zip(ENDS, self._pass.ends, strict=True))
         for name, (x, y, w, h, word, way) in layout["boxes"].items():
             dark = self.ran and name in known and not known[name]
             fill = _DARK if dark else "white"
-            panel(x - w / 2, y - h / 2, w, h, facecolor=fill, edgecolor=_COLORS[way], linewidth=1.5, zorder=2)
+            sheet.box(x, y, w, h, facecolor=fill, edgecolor=WAYS[way], linewidth=1.5, zorder=2)
             if name in ("forward", "backward"):
-                write(x, y, word)
+                sheet.write([x, y], word)
                 continue
             value = (_text(known[name]) if self.ran else "?") if name in known else values[name]
-            write(x, y - 9, word, 8.5, "white" if dark else _SOFT)
-            write(x, y + 9, value, 11, "white" if dark else _INK)
+            sheet.write([x, y - 9], word, 8.5, "white" if dark else SOFT)
+            sheet.write([x, y + 9], value, 11, "white" if dark else INK)
         for gate, (x, y, w, h, lift) in layout["gates"].items():
             up = 0 if gate in self.stops else lift
-            panel(x - w / 2, y - h / 2 - up, w, h, facecolor=_PEG if not up else "white", edgecolor=_PEG, zorder=4)
+            sheet.box(x, y - up, w, h, facecolor=PEG if not up else "white", edgecolor=PEG, zorder=4)
             left, low, *_ = layout["buttons"][gate]
-            write(left, low, f"{gate}: {'open' if up else 'closed'}", 9)
-        middle, high = layout["title"]
-        write(middle, high, "y = x1 · x2 · W", 10)
-        return from_figure(figure, self.alt).png
+            sheet.write([left, low], f"{gate}: {'open' if up else 'closed'}", 9)
+        sheet.write(layout["title"], "y = x1 · x2 · W", 10)
+        return sheet.png(self.alt)
 
     def numbers(self) -> Rows:
         """List the three gradients, once the pass was run."""

@@ -11,8 +11,9 @@ import torch
 import traitlets
 from torch import nn
 
-from hookscope.pictures.picture import Rows, from_figure
+from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.scenes.sheet import BACKWARD, FRAME, LINE, PEG, SIDES, SOFT, WAYS, Sheet
 
 __all__ = ["HOOKS", "Bridge", "train_one_step"]
 
@@ -31,9 +32,6 @@ RECORDED = (
     dict(zip((*HOOKS, "weight"), (4.0, 20.0, 4.0, 4.0, 4.0, 3.0, 4.7), strict=True)),
 )
 """What `train_one_step` returned on two ranks."""
-_INK, _SOFT, _LINE, _FRAME = "#1d2733", "#5b6774", "#7a8694", "#f4f6f8"
-_COLORS = {"forward": "#0b62c4", "backward": "#b03f08"}
-_PEG = "#6b3fa0"
 
 
 def train_one_step(first: float = 2.0, second: float = 4.0) -> dict[str, float]:
@@ -249,47 +247,24 @@ def _lay_out(*, narrow: bool) -> dict[str, Any]:
 
 
 def _draw(layout: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]) -> bytes:
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Circle, FancyBboxPatch
-    except ModuleNotFoundError:
+    if not (sheet := Sheet.open(layout["size"])):
         return b""
-    width, height = layout["size"]
-    figure = Figure(figsize=(width / 100, height / 100), dpi=120)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(height, 0))
-    axes.set_axis_off()
-
-    def panel(x: float, y: float, w: float, h: float, **look: Any) -> None:
-        axes.add_patch(FancyBboxPatch((x, y), w, h, boxstyle="round,pad=0,rounding_size=9", **look))
-
-    def write(at: Sequence[float], text: str, size: float = 9.5, color: str = _INK, **look: Any) -> None:
-        place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 5, **look}
-        x, y = at
-        axes.text(x, y, text, fontsize=size, color=color, **place)
-
     for each in layout["frames"]:
-        panel(*each["rect"], facecolor=_FRAME, edgecolor=_LINE)
-        write(each["at"], each["title"], weight="bold")
-    for rail in layout["rails"]:
-        *before, last = rail["points"]
-        color = _COLORS[rail["way"]]
-        axes.plot(*zip(*rail["points"], strict=True), color=color, linewidth=2, zorder=1)
-        arrow = {"arrowstyle": "-|>", "color": color, "mutation_scale": 14, "linewidth": 0, "shrinkB": 0}
-        axes.annotate("", last, before[-1], arrowprops=arrow, zorder=1)
+        sheet.panel(*each["rect"], facecolor=FRAME, edgecolor=LINE)
+        sheet.write(each["at"], each["title"], weight="bold")
+    sheet.rails(layout["rails"])
     x, y, w, h = layout["deck"]
-    panel(x, y, w, h, facecolor="#fcebe1", edgecolor=_COLORS["backward"], linewidth=2, zorder=2)
-    write([x + w / 2, y + h / 2], "all_reduce", color=_COLORS["backward"], rotation=90)
+    sheet.panel(x, y, w, h, facecolor="#fcebe1", edgecolor=BACKWARD, linewidth=2, zorder=2)
+    sheet.write([x + w / 2, y + h / 2], "all_reduce", color=BACKWARD, rotation=90)
     for rank, name, x, y, w, h, way in layout["boxes"]:
-        panel(x - w / 2, y - h / 2, w, h, facecolor="white", edgecolor=_COLORS[way], linewidth=1.5, zorder=3)
-        write([x, y - 9], name, 8.5, _SOFT)
-        write([x, y + 9], ends[name][rank] if name in ends else "× 5", 11)
-    sides = {"middle": "center", "start": "left", "end": "right"}
+        sheet.box(x, y, w, h, facecolor="white", edgecolor=WAYS[way], linewidth=1.5, zorder=3)
+        sheet.write([x, y - 9], name, 8.5, SOFT)
+        sheet.write([x, y + 9], ends[name][rank] if name in ends else "× 5", 11)
     for rank, slots in enumerate(layout["slots"]):
         for slot, place in zip(slots, places, strict=True):
-            axes.add_patch(Circle(slot["at"], layout["radius"], facecolor=_PEG, edgecolor="white", zorder=4))
-            write(slot["at"], place["sees"][rank], 10, "white", weight="bold")
+            sheet.circle(slot["at"], layout["radius"], facecolor=PEG, edgecolor="white", zorder=4)
+            sheet.write(slot["at"], place["sees"][rank], 10, "white", weight="bold")
             for line, words in enumerate(slot["lines"]):
                 x, y = slot["text"]
-                write([x, y + 15 * line], words, 9, _SOFT, ha=sides[slot["anchor"]], va="baseline")
-    return from_figure(figure, "the bridge").png
+                sheet.write([x, y + 15 * line], words, 9, SOFT, ha=SIDES[slot["anchor"]], va="baseline")
+    return sheet.png("the bridge")

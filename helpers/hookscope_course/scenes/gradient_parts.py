@@ -11,9 +11,10 @@ import torch
 import traitlets
 from torch import Tensor
 
-from hookscope.pictures.picture import Rows, from_figure
+from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.scenes.parts_geometry import place_steps, place_twice
+from hookscope_course.scenes.sheet import BACKWARD, LINE, PEG, SIDES, SOFT, WAYS, Sheet
 
 __all__ = ["EFFECTS", "PLACES", "GradientParts", "run_steps", "run_twice"]
 
@@ -33,8 +34,6 @@ _ASKS = {
     "twice": {"first": "first derivative", "second": "second derivative"},
 }
 _W, _START, _ADDED = 2.0, 1.0, (2.0, -2.0, 1.0)
-_INK, _SOFT, _LINE, _PEG = "#1d2733", "#5b6774", "#7a8694", "#6b3fa0"
-_COLORS = {"forward": "#0b62c4", "backward": "#b03f08"}
 
 
 class Run(NamedTuple):
@@ -297,54 +296,31 @@ class GradientParts(HookWidget):
         self.png = self._still()
 
     def _still(self) -> bytes:
-        try:
-            from matplotlib.figure import Figure
-            from matplotlib.patches import Circle, FancyBboxPatch
-        except ModuleNotFoundError:
-            return b""
         layout = self._layouts["wide"]
-        width, height = layout["size"]
-        figure = Figure(figsize=(width / 100, height / 100), dpi=120)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, width), ylim=(height, 0))
-        axes.set_axis_off()
-
-        def write(at: list[float], text: str, size: float = 9.5, color: str = _INK, **look: Any) -> None:
-            axes.text(
-                at[0], at[1], text, va="center", fontsize=size, color=color, zorder=5, **({"ha": "center"} | look)
-            )
-
-        for rail in layout["rails"]:
-            *before, last = rail["points"]
-            color, style = _COLORS[rail["way"]], ":" if rail.get("dotted") else "-"
-            axes.plot(*zip(*rail["points"], strict=True), color=color, linewidth=2, linestyle=style, zorder=1)
-            arrow = {"arrowstyle": "-|>", "color": color, "mutation_scale": 14, "linewidth": 0, "shrinkB": 0}
-            axes.annotate("", last, before[-1], arrowprops=arrow, zorder=1)
+        if not (sheet := Sheet.open(layout["size"])):
+            return b""
+        sheet.rails(layout["rails"])
         for name, (x, y, w, h, word, way, key) in layout["boxes"].items():
-            panel: dict[str, Any] = {"facecolor": "white", "edgecolor": _COLORS[way], "linewidth": 1.5, "zorder": 2}
-            axes.add_patch(
-                FancyBboxPatch((x - w / 2, y - h / 2), w, h, boxstyle="round,pad=0,rounding_size=9", **panel)
-            )
+            sheet.box(x, y, w, h, facecolor="white", edgecolor=WAYS[way], linewidth=1.5, zorder=2)
             if key:
-                write([x, y - 9], word, 8.5, _SOFT)
-                write([x, y + 9], self._value(name, key), 11)
+                sheet.write([x, y - 9], word, 8.5, SOFT)
+                sheet.write([x, y + 9], self._value(name, key), 11)
             else:
-                write([x, y], word)
+                sheet.write([x, y], word)
         for key, (x, y, anchor) in layout["labels"].items():
-            sides = {"middle": "center", "start": "left", "end": "right"}
-            write([x, y - 5], self._value("", key), 11, _COLORS["backward"], ha=sides[anchor])
+            sheet.write([x, y - 5], self._value("", key), 11, BACKWARD, ha=SIDES[anchor])
         for text, x, y, way in layout["words"]:
-            write([x, y - 4], text, 9, _COLORS.get(way, _SOFT))
+            sheet.write([x, y - 4], text, 9, WAYS.get(way, SOFT))
         for place, slot in layout["slots"].items():
             on = place == self.place
             for point in [slot["at"], *slot["also"]]:
-                look = {"facecolor": _PEG if on else "white", "edgecolor": _PEG if on else _LINE, "zorder": 4}
-                axes.add_patch(Circle(point, layout["radius"], linestyle="-" if on else "--", **look))
+                look = {"facecolor": PEG if on else "white", "edgecolor": PEG if on else LINE, "zorder": 4}
+                sheet.circle(point, layout["radius"], linestyle="-" if on else "--", **look)
                 if on and self.effect != "look":
-                    write(point, "×2", 9, "white")
-            side = {"middle": "center", "start": "left", "end": "right"}[slot["anchor"]]
-            write([slot["text"][0], slot["text"][1] - 4], slot["lines"][0], 8.5, _SOFT, ha=side)
-        return from_figure(figure, self.alt).png
+                    sheet.write(point, "×2", 9, "white")
+            x, y = slot["text"]
+            sheet.write([x, y - 4], slot["lines"][0], 8.5, SOFT, ha=SIDES[slot["anchor"]])
+        return sheet.png(self.alt)
 
     def _value(self, name: str, key: str) -> str:
         known = self.ran or name in self._layouts["wide"]["known"]

@@ -11,10 +11,11 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
-from hookscope.pictures.picture import Rows, from_figure
+from hookscope.pictures.picture import Rows
 from hookscope.samples import STORY_WORDS, StoryLM, story_tokens, story_words
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.scenes.river_geometry import place_river
+from hookscope_course.scenes.sheet import FORWARD, FRAME, LINE, PEG, SOFT, Sheet
 
 __all__ = ["EXAMPLES", "ResidualRiver", "StreamOfText", "read_stream"]
 
@@ -27,8 +28,7 @@ EXAMPLES = (
 )
 """Texts that are always recorded, so that a page without a kernel can show them."""
 _TOP = 3
-_INK, _SOFT, _LINE, _FRAME, _FORWARD, _WATER = "#1d2733", "#4f5b68", "#7a8694", "#f4f6f8", "#0b62c4", "#cfe3fa"
-_PEG, _GOOD = "#6b3fa0", "#1b6e3a"
+_WATER, _GOOD = "#cfe3fa", "#1b6e3a"
 
 
 class StreamOfText(NamedTuple):
@@ -267,75 +267,41 @@ class ResidualRiver(HookWidget):
         return self._still()
 
     def _still(self) -> bytes:
-        try:
-            from matplotlib.figure import Figure
-            from matplotlib.patches import Circle, FancyBboxPatch
-        except ModuleNotFoundError:
-            return b""
         layout, found, row = self._layouts["wide"], self._found, self.token
-        width, height = layout["size"]
-        figure = Figure(figsize=(width / 100, height / 100), dpi=120)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, width), ylim=(height, 0))
-        axes.set_axis_off()
-
-        def panel(x: float, y: float, w: float, h: float, **look: Any) -> None:
-            shape = "round,pad=0,rounding_size=8"
-            axes.add_patch(FancyBboxPatch((x - w / 2, y - h / 2), w, h, boxstyle=shape, **look))
-
-        def write(x: float, y: float, text: str, size: float = 9.5, color: str = _INK, **more: Any) -> None:
-            axes.text(
-                x, y, text, ha=more.pop("ha", "center"), va="center", fontsize=size, color=color, zorder=6, **more
-            )
-
+        if not (sheet := Sheet.open(layout["size"])):
+            return b""
         for x, y, w, h, title, (left, base) in layout["frames"]:
-            panel(x + w / 2, y + h / 2, w, h, facecolor=_FRAME, edgecolor=_LINE, zorder=0)
-            write(left, base - 4, title, 9, ha="left")
+            sheet.panel(x, y, w, h, rounding=8, facecolor=FRAME, edgecolor=LINE, zorder=0)
+            sheet.write([left, base - 4], title, 9, ha="left")
         for stage, points in enumerate(layout["water"]):
             wide = _width(found["stream"][stage][row], found["stream"], row)
-            for color, more in ((_FORWARD, 2.5), (_WATER, 0)):
-                axes.plot(
-                    *zip(*points, strict=True),
-                    color=color,
-                    linewidth=0.72 * wide + more,
-                    zorder=1,
-                    solid_capstyle="butt",
-                )
-        arrow = {
-            "arrowstyle": "-|>",
-            "color": _FORWARD,
-            "mutation_scale": 12,
-            "linewidth": 0,
-            "shrinkA": 0,
-            "shrinkB": 0,
-        }
+            for color, more in ((FORWARD, 2.5), (_WATER, 0)):
+                look = {"color": color, "linewidth": 0.72 * wide + more, "zorder": 1}
+                sheet.line(points, solid_capstyle="butt", **look)
         for points in layout["rails"]:
-            axes.plot(*zip(*points, strict=True), color=_FORWARD, linewidth=1.6, zorder=2)
-            axes.annotate("", points[-1], points[-2], arrowprops=arrow, zorder=2)
+            sheet.arrow(points, FORWARD, 12, linewidth=1.6, zorder=2)
         for x, y in layout["pluses"]:
-            axes.add_patch(Circle((x, y), 11, facecolor="white", edgecolor=_FORWARD, linewidth=1.6, zorder=3))
-            write(x, y, "+", 12)
+            sheet.circle([x, y], 11, facecolor="white", edgecolor=FORWARD, linewidth=1.6, zorder=3)
+            sheet.write([x, y], "+", 12)
         for name, (x, y, w, h) in layout["boxes"].items():
-            panel(x, y, w, h, facecolor="white", edgecolor=_FORWARD, linewidth=1.5, zorder=3)
-            write(x, y - 8, name.rpartition(".")[2], 8.5, _SOFT)
-            write(x, y + 8, f"+ {found['added'][name][row]:g}", 10.5)
+            sheet.box(x, y, w, h, rounding=8, facecolor="white", edgecolor=FORWARD, linewidth=1.5, zorder=3)
+            sheet.write([x, y - 8], name.rpartition(".")[2], 8.5, SOFT)
+            sheet.write([x, y + 8], f"+ {found['added'][name][row]:g}", 10.5)
         for x, y in layout["taps"].values():
-            axes.add_patch(Circle((x, y), 8, facecolor=_PEG, edgecolor="white", zorder=4))
+            sheet.circle([x, y], 8, facecolor=PEG, edgecolor="white", zorder=4)
         final = found["top"][-1][row][0][0]
         for stage, (x, y, w, h) in enumerate(layout["lenses"] if self.lens else ()):
-            axes.plot(
-                *zip(*layout["pipes"][stage], strict=True), color=_FORWARD, linewidth=1.6, linestyle=":", zorder=2
-            )
+            sheet.line(layout["pipes"][stage], color=FORWARD, linewidth=1.6, linestyle=":", zorder=2)
             word, chance = found["top"][stage][row][0]
-            same = {"edgecolor": _GOOD, "linewidth": 3} if word == final else {"edgecolor": _LINE, "linewidth": 1.3}
-            panel(x, y, w, h, facecolor="white", zorder=3, **same)
-            write(x, y - 8, _percent(chance), 8.5, _SOFT)
-            write(x, y + 8, word, 10.5, weight="bold" if word == final else "normal")
+            same = {"edgecolor": _GOOD, "linewidth": 3} if word == final else {"edgecolor": LINE, "linewidth": 1.3}
+            sheet.box(x, y, w, h, rounding=8, facecolor="white", zorder=3, **same)
+            sheet.write([x, y - 8], _percent(chance), 8.5, SOFT)
+            sheet.write([x, y + 8], word, 10.5, weight="bold" if word == final else "normal")
         x, y, w, h = layout["says"]
-        panel(x, y, w, h, facecolor=_WATER, edgecolor=_FORWARD, linewidth=1.5, zorder=3)
-        write(x, y - 8, "says", 8.5, _SOFT)
-        write(x, y + 8, final if self.lens else "?", 10.5, weight="bold")
-        return from_figure(figure, self.alt).png
+        sheet.box(x, y, w, h, rounding=8, facecolor=_WATER, edgecolor=FORWARD, linewidth=1.5, zorder=3)
+        sheet.write([x, y - 8], "says", 8.5, SOFT)
+        sheet.write([x, y + 8], final if self.lens else "?", 10.5, weight="bold")
+        return sheet.png(self.alt)
 
 
 def _percent(chance: float) -> str:

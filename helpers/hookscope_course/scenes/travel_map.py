@@ -8,8 +8,9 @@ from typing import Any
 
 import traitlets
 
-from hookscope.pictures.picture import Rows, from_figure
+from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.scenes.sheet import FORWARD, INK, LINE, PEG, SOFT, Sheet
 from hookscope_course.scenes.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
 
 __all__ = ["TravelMap"]
@@ -213,74 +214,46 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
 
 
 def _draw(journey: TravelMap) -> bytes:
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Circle, FancyBboxPatch
-    except ModuleNotFoundError:
-        return b""
     layout = place_stations()
-    (width, height), points = layout["size"], 0.72 * layout["font"]
-    figure = Figure(figsize=(width / 100, height / 100), dpi=150)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(height, 0))
-    axes.set_axis_off()
-    ink, soft, blue, gray, violet = "#1d2733", "#4f5b68", "#0b62c4", "#7a8694", "#6b3fa0"
+    if not (sheet := Sheet.open(layout["size"], dpi=150)):
+        return b""
+    points = 0.72 * layout["font"]
     for same in (False, True):  # the blue line is on top
         for name, way in layout["ways"].items():
             if STATIONS[name].is_same is same:
-                part = way if same else way[1:]
-                axes.plot(*zip(*part, strict=True), color=blue if same else gray, linewidth=4, zorder=1)
-
+                sheet.line(way if same else way[1:], color=FORWARD if same else LINE, linewidth=4, zorder=1)
     for (x, y), (text, same) in zip(layout["legend"], _LEGEND.items(), strict=True):
-        axes.plot([x, x + 40], [y, y], color=blue if same else gray, linewidth=4)
-        axes.text(x + 52, y, text, va="center", fontsize=points, color=soft)
+        sheet.line([(x, y), (x + 40, y)], color=FORWARD if same else LINE, linewidth=4)
+        sheet.write([x + 52, y], text, points, SOFT, ha="left")
 
     def card(box: Sequence[float], lines: Sequence[tuple[str, dict[str, Any]]], fate: str | None, edge: str) -> None:
         x, y, w, h = box
-        style = "round,pad=0,rounding_size=10"
-        axes.add_patch(
-            FancyBboxPatch((x, y), w, h, boxstyle=style, facecolor="white", edgecolor=edge, linewidth=1.5, zorder=2)
-        )
+        sheet.panel(x, y, w, h, rounding=10, facecolor="white", edgecolor=edge, linewidth=1.5, zorder=2)
         for at, (text, look) in enumerate(lines):
-            look = {"fontsize": points, "color": ink, **look}
-            axes.text(x + 10, y + 18 + 20 * at, text, va="center", zorder=3, **look)
+            sheet.write([x + 10, y + 18 + 20 * at], text, **({"size": points, "ha": "left"} | look))
         if fate is None:
             return
         px, py = x + w - 24, y + 20
         is_on = fate in ("follows", "stays")
-        look = {"facecolor": violet, "edgecolor": violet} if is_on else {"facecolor": "white", "edgecolor": gray}
+        look = {"facecolor": PEG, "edgecolor": PEG} if is_on else {"facecolor": "white", "edgecolor": LINE}
         if fate == "baked":
-            axes.add_patch(
-                FancyBboxPatch(
-                    (px - 14, py - 9),
-                    28,
-                    18,
-                    boxstyle="square,pad=0",
-                    facecolor="white",
-                    edgecolor=ink,
-                    linewidth=2.4,
-                    zorder=3,
-                )
-            )
+            sheet.box(px, py, 28, 18, rounding=0, facecolor="white", edgecolor=INK, linewidth=2.4, zorder=3)
         else:
-            axes.add_patch(Circle((px, py), 13, linewidth=1.4, linestyle="-" if is_on else "--", zorder=3, **look))
+            sheet.circle([px, py], 13, linewidth=1.4, linestyle="-" if is_on else "--", zorder=3, **look)
         if fate != "left":
-            color = "white" if is_on else ink
-            axes.text(
-                px, py, "×10", fontsize=0.8 * points, color=color, weight="bold", ha="center", va="center", zorder=4
-            )
+            sheet.write([px, py], "×10", 0.8 * points, "white" if is_on else INK, weight="bold")
         if is_on:
-            line = "-" if fate == "follows" else ":"
-            axes.plot([px - 26, px - 13], [py, py], color=violet, linewidth=2, linestyle=line, zorder=3)
-            fill = violet if fate == "follows" else "white"
-            axes.add_patch(Circle((px - 31, py), 5, facecolor=fill, edgecolor=violet, linewidth=1.4, zorder=3))
+            style = "-" if fate == "follows" else ":"
+            sheet.line([(px - 26, py), (px - 13, py)], color=PEG, linewidth=2, linestyle=style, zorder=3)
+            fill = PEG if fate == "follows" else "white"
+            sheet.circle([px - 31, py], 5, facecolor=fill, edgecolor=PEG, linewidth=1.4, zorder=3)
 
-    bold: dict[str, Any] = {"weight": "bold", "fontsize": 1.1 * points}
-    small: dict[str, Any] = {"color": soft, "fontsize": 0.9 * points}
+    bold: dict[str, Any] = {"weight": "bold", "size": 1.1 * points}
+    small: dict[str, Any] = {"color": SOFT, "size": 0.9 * points}
     home = [("notebook", bold), ("hook ×10", {}), (f"returns {HOOKED},", small), (f"without it {PLAIN}", small)]
-    card(layout["home"], home, None, blue)
+    card(layout["home"], home, None, FORWARD)
     for name, station in STATIONS.items():
-        lines = [(name, bold), (station.code, {**small, "family": "monospace", "fontsize": 0.82 * points})]
+        lines = [(name, bold), (station.code, {**small, "family": "monospace", "size": 0.82 * points})]
         guess, fate = journey.guesses.get(name), None
         if name in journey.visited:
             found = journey._outcomes[name]
@@ -290,5 +263,5 @@ def _draw(journey: TravelMap) -> bytes:
             lines += [(f"{found.returns} · called {found.calls}× · removed: {found.after}", small)]
         else:
             lines += [(f"your guess: {FATES[guess][0]}" if guess else "?", small)]
-        card(layout["cards"][name], lines, fate, blue if station.is_same else gray)
-    return from_figure(figure, journey.alt, dpi=150).png
+        card(layout["cards"][name], lines, fate, FORWARD if station.is_same else LINE)
+    return sheet.png(journey.alt)
