@@ -24,7 +24,7 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, PatchMap, TokenPicker
 from hookscope.widgets.base import HookWidget
-from hookscope_course.digits import DigitsByLayer, SentReceived, SlidingFilter
+from hookscope_course.digits import DigitsByLayer, SentReceived, SilenceChannel, SlidingFilter
 from hookscope_course.digits.looks import STEPS, WhereItLooks
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.reference import Chooser, FactCheck
@@ -127,6 +127,12 @@ def _every_filter(figure: Any) -> Iterator[Choice]:
     yield from ({"channel": channel} for channel in range(len(figure._filters)))
 
 
+def _every_factor(figure: Any) -> Iterator[Choice]:
+    for channel, tenths in product(range(len(figure._maps)), range(21)):
+        figure.tried = {}  # else the page would show at once what every channel does
+        yield {"channel": channel, "factor": tenths / 10}
+
+
 def _every_release(slider: Any) -> Iterator[Choice]:
     for name, at in product(slider._documents, range(len(slider._releases))):
         yield {"document": name, "_at": at}
@@ -210,6 +216,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     ),
     WhereItLooks: Recipe(("target", "step"), {_ALL: _every_class_and_step}),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
+    SilenceChannel: Recipe(("channel", "factor"), {_ALL: _every_factor}, unseen=("png",)),
     SlidingFilter: Recipe(
         ("channel",),
         {_ALL: _every_filter},
@@ -403,7 +410,8 @@ def _shared(states: Any, values: dict[str, int], depth: int = 0) -> Any:
 
 
 def _key(values: list[Any]) -> str:
-    """As JSON.stringify writes it."""
+    """As JSON.stringify writes it: 1, not 1.0."""
+    values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -18,6 +18,7 @@ from torch import nn
 import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, PatchMap
+from hookscope_course.digits import SilenceChannel
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.practice import score
 from hookscope_course.practice.question import question, questions_of
@@ -299,6 +300,17 @@ def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choi
     for name, value in choice.items():  # and the real one takes what the page sets
         setattr(widget, name, value)
         assert getattr(widget, name) == value
+
+
+def test_every_channel_and_factor_is_answered_on_the_site() -> None:
+    figure = SilenceChannel(samples.digit_cnn(), samples.digit(1))
+    script, words = live.fitting(figure, "silence") or ("", "")
+    assert words == live._ALL
+    record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
+    # The slider has steps of a tenth, and JavaScript writes 1, not 1.0.
+    assert set(record["answers"]) == {f"[{channel},{factor / 10:g}]" for channel in range(16) for factor in range(21)}
+    assert record["answers"]["[6,0]"]["tried"] == {"6": 1}, "what other channels do is not shown before they are tried"
+    assert "tried" not in record["answers"]["[6,0.5]"]
 
 
 def test_the_river_answers_its_own_texts_on_the_site() -> None:
