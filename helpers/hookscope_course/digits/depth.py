@@ -196,7 +196,7 @@ class DigitsByLayer(HookWidget):
             for depth, layer in enumerate(self.names)
         ]
 
-    # Drawn when it is asked for: the pixels, the layer where most are right, and the chart.
+    # Drawn on request only: the pixels, the layer where most are right, and the chart.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """Two scatters and the chart, as a PNG."""

@@ -138,7 +138,7 @@ class SentReceived(HookWidget):
             for place, (name, share) in zip(("best", "second"), side["best"], strict=True)
         ]
 
-    # Drawn when it is asked for, not at every change.
+    # Drawn on request only, not at every change.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The two images with their scores, as a PNG."""

@@ -170,7 +170,7 @@ def scale_channel(module, args, output):
             for name, share, was in self._shown["rows"]
         ]
 
-    # Drawn when it is asked for, not at every step of the slider.
+    # Drawn on request only, not at every step of the slider.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The maps and the scores, as a PNG."""

@@ -205,7 +205,7 @@ class SlidingFilter(HookWidget):
             for n, w in enumerate(weight.flatten().tolist())
         ]
 
-    # Drawn when it is asked for: the filter lies where the map has its highest value.
+    # Drawn on request only: the filter lies where the map has its highest value.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The filter on the digit, what it multiplies, and the map, as a PNG."""

@@ -185,7 +185,7 @@ class FoolingSquare(HookWidget):
             for name, share, was in self._shown["rows"]
         ]
 
-    # Drawn when it is asked for, not at every step.
+    # Drawn on request only, not at every step.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The covered digit and the scores, as a PNG."""

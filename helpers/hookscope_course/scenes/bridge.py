@@ -157,7 +157,7 @@ class Bridge(HookWidget):
             for each in self._places
         ]
 
-    # Drawn when it is asked for: both rails, with what is seen at every place.
+    # Drawn on request only: both rails, with what a hook at each place sees.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """Both ranks, with what a hook at each place is given, as a PNG."""

@@ -240,7 +240,7 @@ class CacheGrid(HookWidget):
             for change, found in self._data["runs"].items()
         ]
 
-    # Drawn when it is asked for: the two grids of the last token, the telling case.
+    # Drawn on request only: the two grids of the last token, the telling case.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """Both grids, with the hits of the chosen change once it was run, as a PNG."""

@@ -260,7 +260,7 @@ class ResidualRiver(HookWidget):
                 rows[-1]["the lens reads"] = _list_words(found["top"][depth][row])
         return rows
 
-    # Drawn when it is asked for: most pages show the widget.
+    # Drawn on request only: most pages show the widget.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The river of the current token, as a PNG."""

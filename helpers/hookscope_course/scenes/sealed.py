@@ -182,7 +182,7 @@ class SealedModels(HookWidget):
             for at, box in enumerate(self._boxes, 1)
         ]
 
-    # Drawn when it is asked for: most pages show the widget.
+    # Drawn on request only: most pages show the widget.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The four boxes, as a PNG."""

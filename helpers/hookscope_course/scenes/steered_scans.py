@@ -166,7 +166,7 @@ class SteeredScans(HookWidget):
         last = len(self._data["strengths"]) - 1
         return sorted({round(last * part / 5) for part in range(6)})
 
-    # Drawn when it is asked for: the first push at some strengths, and all others at the largest.
+    # Drawn on request only: the first push at some strengths, and all others at the largest.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The scans, one row for each strength, as a PNG."""

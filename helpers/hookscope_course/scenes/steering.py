@@ -218,7 +218,7 @@ class SteeringSlider(HookWidget):
             for n in range(0, len(STRENGTHS), 4)
         ]
 
-    # Drawn when it is asked for, and with all curves: the still image has no slider.
+    # Drawn on request only, and with all curves: the still image has no slider.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The curves, with what is written at some strengths, as a PNG."""

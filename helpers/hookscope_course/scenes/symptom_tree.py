@@ -84,7 +84,7 @@ class SymptomTree(HookWidget):
             for symptom, way, cure in paths()
         ]
 
-    # Drawn when it is asked for: most pages show the widget.
+    # Drawn on request only: most pages show the widget.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The whole tree, as a PNG."""

@@ -148,7 +148,7 @@ class TravelMap(HookWidget):
             )
         return rows
 
-    # Drawn when it is asked for: most pages show the widget.
+    # Drawn on request only: most pages show the widget.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The map as it is now, as a PNG."""

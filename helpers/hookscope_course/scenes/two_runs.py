@@ -188,7 +188,7 @@ class TwoRuns(HookWidget):
             rows.append(row(f"patch {found['name']}", found["p"], found["logits"]))
         return rows
 
-    # Drawn when it is asked for: most pages show the widget.
+    # Drawn on request only: most pages show the widget.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """Both runs, with one arrow, as a PNG."""

@@ -134,7 +134,7 @@ class CallSource(HookWidget):
             for line, step in zip(self._lines, _SOURCE, strict=True)
         ]
 
-    # Drawn when it is asked for: most pages show the widget.
+    # Drawn on request only: most pages show the widget.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The lines with their notes, as a PNG."""
