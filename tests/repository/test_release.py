@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import hookscope
+from lessons.site.__main__ import OUT
 from tests.shared import ROOT
 from tools import licences, release
 from tools.matrix import environments
@@ -107,3 +108,43 @@ def test_the_systems_are_tried_on_every_promised_torch_and_python() -> None:
     assert set(tried["torch"]) == {torch for torch, _ in environments.PAIRS}
     assert set(tried["python"]) == {python for _, python in environments.PAIRS}
     assert set(jobs["tests"]["strategy"]["matrix"]["python"]) == set(tried["python"])
+
+
+def test_the_workflow_that_publishes_is_off_and_needs_no_password() -> None:
+    publishing = workflow("publish")
+    assert publishing[True] == "workflow_dispatch"  # YAML reads "on" as true
+    build, publish = publishing["jobs"]["build"], publishing["jobs"]["publish"]
+    assert publishing["permissions"] == {"contents": "read"}
+    assert "permissions" not in build, "what runs our code and that of others cannot publish"
+    assert build["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    assert "make wheel" in commands(build)
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["needs"] == "build"
+    *_, last = publish["steps"]
+    assert last["uses"].startswith("pypa/gh-action-pypi-publish@")
+    assert "with" not in last
+    assert "secrets." not in (ROOT / ".github" / "workflows" / "publish.yml").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("tag", "status"), [(hookscope.__version__, 0), ("9.9.9", 1)])
+def test_what_is_published_has_the_version_of_its_tag(tmp_path: Path, tag: str, status: int) -> None:
+    (check,) = (
+        step["run"] for step in workflow("publish")["jobs"]["build"]["steps"] if "version" in step.get("name", "")
+    )
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / f"hookscope-{hookscope.__version__}-py3-none-any.whl").touch()
+    done = subprocess.run(["bash", "-c", check], cwd=tmp_path, env={"GITHUB_REF_NAME": f"v{tag}"}, check=False)
+    assert done.returncode == status
+
+
+def test_every_night_all_tests_run_and_those_of_the_site_on_what_is_published() -> None:
+    nightly = workflow("nightly")
+    assert {*nightly[True]} == {"schedule", "workflow_dispatch"}
+    assert nightly["permissions"] == {"contents": "read"}
+    (job,) = nightly["jobs"].values()
+    ran = commands(job)
+    assert ran.index("make test-all") < ran.index("make site") < len(ran) - 1
+    site_tests = job["steps"][-1]
+    assert site_tests["run"].endswith('-m "slow or not slow" tests/browser/test_site.py')
+    made = (OUT / "html").relative_to(ROOT).as_posix()
+    assert site_tests["env"] == {"HOOKSCOPE_BUILT_SITE": made}
