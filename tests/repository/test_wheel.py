@@ -100,7 +100,7 @@ def test_the_wheel_has_the_package_and_the_course(names: list[str]) -> None:
     for name in CHAPTERS:
         assert f"hookscope_course/notebooks/{name}.ipynb" in names
     for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*")):
-        for path in (*folder.glob("*.py"), *folder.glob("exercises.md")):
+        for path in (path for kind in ("*.py", "exercises.md", "guesses.toml") for path in folder.glob(kind)):
             assert f"hookscope_course/lessons/{folder.name}/{path.name}" in names
     for name in ("hookscope/py.typed", "hookscope_course/lessons/jupyter/labconfig/page_config.json"):
         assert name in names
@@ -273,4 +273,6 @@ def test_two_commands_from_a_wheel_to_the_end_of_chapter_00(wheel: Path, tmp_pat
     assert printed["stderr"] == ""
     assert printed["stdout"].splitlines()[-1].count(str(folder / "venv")) == 2, "the wheel's, and not this checkout's"
     shown = [content["data"]["text/plain"] for kind, content in said if kind in {"execute_result", "display_data"}]
+    exercises = [cell for cell in page["cells"] if "exercise" in cell["metadata"].get("tags", [])]
+    assert len([text for text in shown if text.startswith("Not attempted:")]) == len(exercises) > 0
     assert shown[-1].startswith("0 hooks")
