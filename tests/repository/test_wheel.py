@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -264,6 +265,7 @@ def test_two_commands_from_a_wheel_to_the_end_of_chapter_00(wheel: Path, tmp_pat
         cells = [cell["source"] for cell in page["cells"] if cell["cell_type"] == "code"]
         whose = "import hookscope, hookscope_course\nprint(hookscope.__file__, hookscope_course.__file__)"
         said = list(answers(url, token, "00_start_here.ipynb", [*cells, whose]))
+    shutil.rmtree(folder / "venv")  # six gigabytes, which pytest would keep
     replies = [content["status"] for kind, content in said if kind == "execute_reply"]
     assert replies == ["ok"] * (len(cells) + 1), [content for kind, content in said if kind == "error"]
     printed = dict.fromkeys(("stdout", "stderr"), "")
