@@ -90,7 +90,7 @@ def main(words: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     print(f"v{version} is tagged, and in dist/ is what was tested. Nothing is published. To do so:")
-    print(f"  git push origin v{version}\n  .venv/bin/python -m twine upload dist/*")
+    print(f"  git push origin v{version}\n  gh workflow run publish.yml --ref v{version}")
     return 0
 
 

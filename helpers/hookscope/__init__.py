@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hookscope.interp.profiles import profile
     from hookscope.interp.sweeps import SweepOptions, sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0rc1"
 
 __all__ = [
     "Activations",

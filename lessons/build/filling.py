@@ -185,7 +185,7 @@ def option(row: dict[str, Any]) -> str:
 
 
 def chooser() -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """The groups of the chooser: heading, and for each row text, snippet, where its output holds, what is seen elsewhere."""
+    """The groups of the chooser: heading, and for each row text, snippet, where its output holds, what others show."""
     rows, found = reading.rows_of("chooser.toml", "want"), []
     for group, heading in GROUPS.items():
         sections = []
@@ -196,7 +196,9 @@ def chooser() -> list[tuple[str, list[tuple[str, str, str, str]]]]:
             # Whoever looks for other words finds the row by them, in the browser's search as in a site's.
             parts = [f"### {row['want']}", row["answer"], f"```python\n{row['lines'].strip()}\n```"]
             parts += [" · ".join(facts), f"Also asked as: {row['also']}."]
-            sections.append(("\n\n".join(parts), row["snippet"].strip(), row.get("holds_for", ""), row.get("before", "")))
+            sections.append(
+                ("\n\n".join(parts), row["snippet"].strip(), row.get("holds_for", ""), row.get("before", ""))
+            )
         if sections:
             found.append((f"## {heading}", sections))
     return found
@@ -220,7 +222,9 @@ def glossary(_: str) -> str:
         for row in rows
     ]
     said = [
-        (row["english"], row.get("korean", ""), row.get("chinese", "")) for row in rows if {"korean", "chinese"} & {*row}
+        (row["english"], row.get("korean", ""), row.get("chinese", ""))
+        for row in rows
+        if {"korean", "chinese"} & {*row}
     ]
     return (
         f"{table(('Term', 'What it means', 'Shown in'), lines)}\n\n"

@@ -25,7 +25,8 @@ ROUTES = {
 # What fits into a column.
 _SHORT = {
     1: "the call", 2: "order", 6: "picker", 8: "backward hooks", 9: "grad_input quirks", 14: "transformer",
-    15: "patch, ablate", 16: "steer", 17: "parts", 18: "at work", 19: "why a barbell?", 20: "a watchdog", 21: "whose hat?",
+    15: "patch, ablate", 16: "steer", 17: "parts", 18: "at work", 19: "why a barbell?", 20: "a watchdog",
+    21: "whose hat?",
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given := os.environ.get("HOOKSCOPE_BUILT_SITE"):  # the folder "html" of a site that was just built
-        return Path(given)
+        return Path(given).resolve()
     out = tmp_path_factory.mktemp("site")
     assert site.main(out) == 0, "a warning of Sphinx, or a link that leads nowhere"
     return out / "html"

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from urllib.request import urlopen
+from typing import Any
+from urllib.request import Request, urlopen
 
 import nbformat
 import pytest
+import websocket
 
 import hookscope
 from hookscope_course.learner.copies import chapters, edition_of
@@ -23,10 +27,12 @@ from hookscope_course.practice.text import read_exercises
 from lessons.build import reading
 from tests.shared import ROOT
 from tests.shared.lab import serving
+from tests.shared.patience import PATIENCE
 
 CHAPTERS = [path.stem for path in chapters(NOTEBOOKS)]
-# What a shell that knows nothing of this checkout has.
-SURROUNDINGS = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOOKSCOPE"))}
+# What a shell that knows nothing of this checkout has, nor of the kernels that tests in several processes share.
+OURS = ("PYTHON", "HOOKSCOPE", "JUPYTER")
+SURROUNDINGS = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
 
 
 def build(kind: str, project: Path, to: Path) -> Path:
@@ -40,6 +46,11 @@ def build(kind: str, project: Path, to: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +101,7 @@ def test_the_wheel_has_the_package_and_the_course(names: list[str]) -> None:
     for name in CHAPTERS:
         assert f"hookscope_course/notebooks/{name}.ipynb" in names
     for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*")):
-        for path in (*folder.glob("*.py"), *folder.glob("exercises.md")):
+        for path in (path for kind in ("*.py", "exercises.md", "guesses.toml") for path in folder.glob(kind)):
             assert f"hookscope_course/lessons/{folder.name}/{path.name}" in names
     for name in ("hookscope/py.typed", "hookscope_course/lessons/jupyter/labconfig/page_config.json"):
         assert name in names
@@ -114,17 +125,16 @@ def test_the_library_alone_stays_light(wheel: Path) -> None:
     assert re.findall(r"^Version: (.*)", metadata, re.MULTILINE) == [hookscope.__version__]
 
 
-def test_twine_finds_no_fault(wheel: Path) -> None:
-    command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel)]
+def test_twine_finds_no_fault(wheel: Path, sdist: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    packed = build("sdist", ROOT, tmp_path / "sdist")
-    with tarfile.open(packed) as file:
+def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as file:
         file.extractall(tmp_path, filter="data")
-    again = build("wheel", tmp_path / packed.name.removesuffix(".tar.gz"), tmp_path / "wheel")
+    again = build("wheel", tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "wheel")
     with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
         assert one.namelist() == other.namelist()
         assert [name for name in one.namelist() if one.read(name) != other.read(name)] == []
@@ -203,12 +213,37 @@ def test_exercises_are_checked_by_the_installed_course(installed: Installed) -> 
     assert len(kept) == number
 
 
+def answers(url: str, token: str, notebook: str, cells: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run cells in the kernel that a server starts for a notebook; give kind and content of what comes back."""
+    access = {"Authorization": f"token {token}"}
+    wanted = {"path": notebook, "name": notebook, "type": "notebook", "kernel": {"name": "python3"}}
+    with urlopen(Request(f"{url}/api/sessions", json.dumps(wanted).encode(), access)) as answer:
+        kernel = json.load(answer)["kernel"]["id"]
+    channels = f"ws{url.removeprefix('http')}/api/kernels/{kernel}/channels"
+    with closing(websocket.create_connection(channels, timeout=PATIENCE, header=access)) as line:
+        for number, code in enumerate(cells):
+            header = {"msg_id": f"cell {number}", "msg_type": "execute_request", "session": "a", "version": "5.3"}
+            content = {"code": code, "silent": False, "allow_stdin": False, "stop_on_error": False}
+            asked = {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": content}
+            line.send(json.dumps(asked))
+            missing = {"execute_reply", "idle"}
+            while missing:
+                said = line.recv()
+                if isinstance(said, bytes):  # pixels for a widget
+                    continue
+                message = json.loads(said)
+                if message["parent_header"].get("msg_id") == header["msg_id"]:
+                    kind, content = message["header"]["msg_type"], message["content"]
+                    missing -= {kind, content.get("execution_state")}
+                    yield kind, content
+
+
 @pytest.mark.slow
-def test_two_commands_from_a_wheel_to_chapter_00(wheel: Path, tmp_path: Path) -> None:
+def test_two_commands_from_a_wheel_to_the_end_of_chapter_00(wheel: Path, tmp_path: Path) -> None:
     """As a person has it who has Python and the wheel, and nothing else: no checkout, no make, and a careful umask."""
     folder = tmp_path / "Eigene Dateien"
     folder.mkdir()
-    python = folder / "venv" / "bin" / "python"
+    python, hookscope_command = (folder / "venv" / "bin" / name for name in ("python", "hookscope"))
     os_umask = "import os, sys; os.umask(0o077); os.execv(sys.argv[1], sys.argv[1:])"
 
     def run(*words: str | Path) -> str:
@@ -219,13 +254,27 @@ def test_two_commands_from_a_wheel_to_chapter_00(wheel: Path, tmp_path: Path) ->
 
     run(sys._base_executable, "-m", "venv", folder / "venv")  # type: ignore[attr-defined]
     run(python, "-m", "pip", "install", "-q", f"{wheel}[course]")
-    assert run(folder / "venv" / "bin" / "hookscope", "check").splitlines()[-1] == "Everything works."
-    with serving([str(folder / "venv" / "bin" / "hookscope"), "lab", "--to", str(folder / "course")], tmp_path) as (
-        url,
-        token,
-    ):
+    assert run(hookscope_command, "check").splitlines()[-1] == "Everything works."
+    lab = [str(hookscope_command), "lab", "--to", str(folder / "course")]
+    with serving(lab, tmp_path, SURROUNDINGS) as (url, token):
         with urlopen(f"{url}/api/contents/00_start_here.ipynb?token={token}") as answer:
             page = json.load(answer)["content"]
         assert page["metadata"]["hookscope"]["edition"] == "learner"
         with urlopen(f"{url}/lab/api/settings/@jupyterlab/apputils-extension:notification?token={token}") as answer:
             assert json.load(answer)["schema"]["properties"]["fetchNews"]["default"] == "false", "the course's own"
+        cells = [cell["source"] for cell in page["cells"] if cell["cell_type"] == "code"]
+        whose = "import hookscope, hookscope_course\nprint(hookscope.__file__, hookscope_course.__file__)"
+        said = list(answers(url, token, "00_start_here.ipynb", [*cells, whose]))
+    shutil.rmtree(folder / "venv")  # six gigabytes, which pytest would keep
+    replies = [content["status"] for kind, content in said if kind == "execute_reply"]
+    assert replies == ["ok"] * (len(cells) + 1), [content for kind, content in said if kind == "error"]
+    printed = dict.fromkeys(("stdout", "stderr"), "")
+    for kind, content in said:
+        if kind == "stream":
+            printed[content["name"]] += content["text"]
+    assert printed["stderr"] == ""
+    assert printed["stdout"].splitlines()[-1].count(str(folder / "venv")) == 2, "the wheel's, and not this checkout's"
+    shown = [content["data"]["text/plain"] for kind, content in said if kind in {"execute_result", "display_data"}]
+    exercises = [cell for cell in page["cells"] if "exercise" in cell["metadata"].get("tags", [])]
+    assert len([text for text in shown if text.startswith("Not attempted:")]) == len(exercises) > 0
+    assert shown[-1].startswith("0 hooks")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -370,12 +370,12 @@ def running_lab(tmp: Path) -> Iterator[Lab]:
 
 
 @contextmanager
-def serving(command: list[str], tmp: Path) -> Iterator[tuple[str, str]]:
+def serving(command: list[str], tmp: Path, environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, str]]:
     """Start a command that becomes JupyterLab, on a free port, and give its address and token."""
     runtime = tempfile.mkdtemp()  # short, as the path of a socket must be
     home = {"JUPYTER_CONFIG_DIR": str(tmp / "config"), "JUPYTER_DATA_DIR": str(tmp / "data")}
     home |= {"JUPYTER_RUNTIME_DIR": runtime, "IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
-    settings = os.environ | home | KERNEL_ENV
+    settings = {**environment, **home, **KERNEL_ENV}
     over_files = "--KernelManager.transport=ipc"  # as `kernels.settings` has it, and why
     options = [
         over_files,
