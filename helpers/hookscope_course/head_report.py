@@ -255,7 +255,7 @@ def _wrong_turned(found: HeadReview) -> str:
 
 
 def _wrong_hook(found: HeadReview, steer: Hook | None) -> tuple[str, str]:
-    """Return why the hook misses each of its two points: it fails on its lists, or harms others. Empty where it passes."""
+    """Return why the hook misses each of its two points: it fails on its lists, or harms others. Empty if it passes."""
     model = _model()
     lists = cloakroom_lists(COUNT, seed=_HIDDEN + 1, comes=COMES, waits=WHO)
     beside = cloakroom_lists(2 * COUNT, seed=_HIDDEN + 2, waits=WHO)
