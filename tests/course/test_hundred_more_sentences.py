@@ -51,7 +51,7 @@ def test_what_chapter_11_says_of_hooks_that_watch_and_of_what_they_keep() -> Non
         "11",
         "The other three hooks hold the previous output, too, but only `latest` returns it. "
         "… because the first `pop` returns the None. … The output of `stem`, the output of `relu` and the sum share "
-        "the same memory. … `mix` and `head` return new tensors, … until a backward pass has used them.",
+        "the same memory. … `mix` and `head` return new tensors, … saved tensors until a backward pass.",
     )
     latest, layer, append = list[Any]([None]), nn.Identity(), list[Any].append
     layer.register_forward_hook(lambda module, args, output: append(latest, output) or latest.pop(0))
