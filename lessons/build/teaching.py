@@ -7,7 +7,7 @@
     **If they are quick.**            what to show next
     **Leave out.**                    what can go when time is short
 
-Behind the question a page lists the wrong guesses and what each is told, from the chapter's guesses.toml.
+Behind the question a page lists the wrong guesses and the reply to each, from the chapter's guesses.toml.
 
 Above the first heading stands what the lesson is for. The pages are for teachers alone: they have every answer.
 """
@@ -150,7 +150,7 @@ def page(chapter: Chapter) -> str:
     teaching, parts, answers = read_teaching(chapter), parts_of(chapter), answers_of(chapter)
     lines = [
         f"# {chapter.number} · {chapter.header['title']}: the teacher's page",
-        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask is in `teaching.md`. "
+        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); the questions come from `teaching.md`. "
         "Every answer is on this page: keep it from learners, and out of every hand-out. Slides have the numbers that "
         "`make class` and `make slides` show; [the plans](plan.md#at-the-projector) say which keys to press.*",
         teaching.purpose,
@@ -203,7 +203,7 @@ def _wrong_guesses(chapter: Chapter, heading: str) -> Iterator[str]:
     ]
     said += [f"- any other: {asked.otherwise}"] * bool(asked.otherwise)
     if said:
-        yield "**Wrong guesses,** and what each is told:"
+        yield "**Wrong guesses,** and the reply to each:"
         yield "\n".join(said)
 
 
@@ -227,7 +227,7 @@ def _exercise(text: ExerciseText) -> Iterator[str]:
     yield text.question
     yield f"**A solution.** {text.why}"
     yield _fence(text.solution)
-    yield "**Wrong answers,** and what each is told, in part:"
+    yield "**Wrong answers,** and a part of the reply to each:"
     for code, message in text.wrong:
         yield _fence(code)
         yield f"> {message}"

@@ -57,7 +57,7 @@ def explain(obj: Any) -> Explanation:
         obj: what `capture` returned, before or after its pass; or what `edit` returned, after its pass.
 
     Returns:
-        An `Explanation`; a notebook shows its code. The tensors and functions of an edit are in its `names`.
+        An `Explanation`; a notebook shows its code. `Explanation.names` holds the tensors and functions of an edit.
 
     Raises:
         TypeError: `obj` is not a capture or an edit, or it is a copy without its model.

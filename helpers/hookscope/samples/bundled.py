@@ -1,4 +1,4 @@
-"""Read weights and images, from this package or from one of their own, and compare them with their checksums."""
+"""Read weights and images from this package or from a data package, and verify their checksums."""
 
 from __future__ import annotations
 

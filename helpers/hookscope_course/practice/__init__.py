@@ -1,4 +1,4 @@
-"""Ask questions, check answers and explain what they did, give hints, show solutions."""
+"""Ask questions, check answers and explain the mistakes in them, give hints, show solutions."""
 
 from hookscope_course.practice.blank import ____
 from hookscope_course.practice.card import Card, Feedback

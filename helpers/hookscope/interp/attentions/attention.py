@@ -76,7 +76,7 @@ def attention(
     except RuntimeError as error:
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules.names):
             error.add_note(
-                "hookscope: the model has TorchScript inside, and some of it cannot run while attention() watches. If "
+                "hookscope: the model has TorchScript inside, and some of it cannot run during attention(). If "
                 "the model runs by itself, pass the Python module that was traced or scripted"
             )
         raise

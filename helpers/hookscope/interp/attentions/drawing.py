@@ -48,7 +48,7 @@ class DrawableMap(Protocol):
 def draw_heads(
     shown: DrawableMap, heads: Sequence[int], sample: int, rows: Sequence[dict[str, Any]] | None = None
 ) -> Picture:
-    """Draw one map for each head, on one scale from 0; the table has the given rows, or one for each head."""
+    """Draw one map for each head, all on one scale from 0. The table has the given rows, or one for each head."""
     maps = _to_float(shown.weights[sample, list(heads)])
     top = max(float(maps.nan_to_num().max()), 1e-12)
     figure, fewer = _draw_heads(shown, heads, maps, top)

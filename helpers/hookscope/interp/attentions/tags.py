@@ -260,7 +260,7 @@ def arrange_weights(
     """
     plan = _plan_order(axes, weights.shape, guess, samples)
     if plan is None:
-        note = "could not tell heads from samples, so all are in the batch"
+        note = "could not tell heads from samples, so the batch axis has both"
         return weights.reshape(-1, 1, *weights.shape[-2:]), (note,)
     if not plan.in_order:
         weights = weights.reshape(plan.sizes).permute(plan.order)
@@ -297,7 +297,7 @@ def _plan_order(axes: Axes, shape: Sequence[int], guess: bool, samples: int) -> 
                 layout = "the usual layout, (batch, heads, queries, keys)"
                 notes = (f"could not tell which axis has the heads; assumed {layout}",)
     elif not order["heads"] and order["batch"]:
-        notes = ("found no axis with heads, so this is one head",)
+        notes = ("found no axis for heads, so the weights count as one head",)
     batch, heads = (multiply_sizes(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
     queries = multiply_sizes(parts[n] for n in last if names[n] == QUERIES)
     sizes = tuple(size for _, size in parts)

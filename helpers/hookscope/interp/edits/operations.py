@@ -36,7 +36,7 @@ def check_value(value: Any, verb: str) -> Any:
 
 
 def check_fit(value: Any, region: Tensor, context: EditContext) -> Any:
-    """Convert a value to the dtype of the selected values; raise an error if it would change their shape or dtype."""
+    """Cast a value to the dtype of the selected values. Raise an error if it does not fit their shape or dtype."""
     if not isinstance(value, Tensor):
         same_kind = type(value) is float and region.is_floating_point()
         if not same_kind and torch.result_type(region, value) is not region.dtype:
