@@ -292,7 +292,7 @@ class _TreeMap:
             except Exception:  # __copy__ of another library can raise anything
                 shell = value
             if shell is value:
-                self._note(f"a {type(value).__name__} contains itself, so it is kept without a copy and can change later")
+                self._note(f"a {type(value).__name__} contains itself, so it is kept uncopied and can change later")
             self._shells[id(value)] = shell
         return self._shells[id(value)]
 

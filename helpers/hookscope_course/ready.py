@@ -6,6 +6,7 @@ import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ def setup() -> Card:
             found[package] = version(package).split("+")[0]  # "+cpu" and "+cu130" are the same release
         except PackageNotFoundError:
             missing.append(package)
+    if "hookscope" in found:  # of an editable install, the metadata has the version of the day of its installation
+        found["hookscope"] = import_module("hookscope").__version__
     versions = " · ".join(f"{package} {release}" for package, release in found.items())
     if missing:
         return Card(f"Missing: {', '.join(missing)}.", f"{again()}, then restart the kernel.\n{versions}", "wrong")

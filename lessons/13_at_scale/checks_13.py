@@ -59,9 +59,38 @@ def _average_of(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -> d
     return {"gradient": gradient, "received": received, "dtypes": dtypes, "found": guard.found}
 
 
-@blind_to(swallows_errors="a comm hook calls no module")
+def _alone(hook: Callable[..., Any]) -> float:
+    """On a rank: what became of the gradient 2 where the world is this rank alone."""
+    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+    dist.distributed_c10d._update_default_pg(alone)  # to start a third process would take seconds
+    layer = nn.Linear(1, 1, bias=False)
+    ddp = nn.parallel.DistributedDataParallel(layer)
+
+    @functools.wraps(hook)
+    def named(state: Any, bucket: Any) -> Any:  # DDP asks for a name, which not every callable has
+        return hook(state, bucket)
+
+    ddp.register_comm_hook(None, named)
+    ddp(torch.full((1, 1), 2.0)).sum().backward()
+    assert layer.weight.grad is not None
+    return layer.weight.grad.item()
+
+
+@blind_to(swallows_errors="a communication hook calls no module")
 def check_q1(hook: Callable[..., Any]) -> Wrong | None:
-    return _wrong_average(hook, torch.float32, 1) or _wrong_average(hook, torch.float64, 50_000)
+    return _wrong_average(hook, torch.float32, 1) or _wrong_average(hook, torch.float64, 50_000) or _fixed_count(hook)
+
+
+def _fixed_count(hook: Callable[..., Any]) -> Wrong | None:
+    try:
+        alone = _run(_alone, hook)[0]
+    except ranks.RankError as error:
+        return Wrong(f"it works on two ranks. On one rank alone: {error}")
+    if abs(alone / 2 - 1) < 0.01:
+        return None
+    return Wrong(
+        f"it works on two ranks only: on one rank, the gradient 2 became {alone:g}. Divide by dist.get_world_size()"
+    )
 
 
 def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -> Wrong | None:
@@ -72,7 +101,7 @@ def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -
             return Wrong("your hook returned None, and that ended both processes (SIGSEGV); return the Future")
         if got := re.search(r"must return a torch\.futures\.Future object, but got ([\w.]+)", str(error)):
             kind = got[1].rsplit(".", 1)[-1]
-            return Wrong(f"a comm hook must return a torch.futures.Future object, and yours returned a {kind}")
+            return Wrong(f"a communication hook must return a torch.futures.Future object, and yours returned a {kind}")
         _, in_then, raised = str(error).rpartition("when running the callback: ")
         if in_then:
             return Wrong(f"the function that you gave to `.then` raised {raised.splitlines()[0]}")

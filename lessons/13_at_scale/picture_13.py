@@ -30,17 +30,18 @@ def bytes_and_losses(trained: Mapping[str, Training]) -> Picture:
         received, losses = kilobytes(training), training[0][1]
         left.barh(name, received, color=color)
         left.text(received + 3, name, f"{received:g} kB", va="center")
-        right.plot(losses, color=color, linestyle=line, linewidth=2)
+        right.plot(losses, color=color, linestyle=line, linewidth=2, label=name)
         rows.append({"with": name, "kB in a step": received, "first loss": f"{losses[0]:.2f}"})
         rows[-1]["mean of the last five losses"] = f"{statistics.mean(losses[-5:]):.2f}"
-    left.set(xlim=(0, 140), title="received in a step")
+    left.set(xlim=(0, 140), title="kB received in a step", xlabel="kB")
     left.invert_yaxis()
     right.set(ylim=(0, None), xlabel="step", title="loss on rank 0", xticks=range(0, len(losses) + 1, 20))
+    right.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     bars = "; ".join(f"{row['with']} {row['kB in a step']:g} kB" for row in rows)
     alt = f"Bars: {bars}. Beside them the losses fall."
-    return from_figure(figure, alt, "What comes over the wire, and what becomes of the loss", rows)
+    return from_figure(figure, alt, "Bytes that rank 0 receives in each step, and its loss", rows)
 
 
 def weights_of(steps: Mapping[str, Sequence[Sequence[float]]]) -> Picture:

@@ -91,7 +91,7 @@ def test_by_keyboard_and_with_less_motion(opened: Lab) -> None:
     try:
         stage.locator(".sc-peg[data-rank='1']").focus()
         cell = lab.page.evaluate(ACTIVE_CELL)
-        for key, place in (("ArrowRight", 1), ("ArrowUp", 3), ("ArrowLeft", 4), ("ArrowLeft", 5), ("Enter", 0)):
+        for key, place in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowUp", 1), ("ArrowDown", 2), ("End", 5), ("Enter", 0)):
             lab.page.keyboard.press(key)
             lab.told("print(bridge.place)", str(place))
         stage.get_by_role("slider", name="station").focus()
@@ -125,3 +125,26 @@ def test_on_each_page(opened: Lab) -> None:
         lab.screenshot(f"bridge-{width}")
     lab.command("application:toggle-left-area")
     lab.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_shift_enter_in_a_figure_that_was_touched_runs_the_next_cell(lab: Lab) -> None:
+    """JupyterLab would run the figure's cell again, and what was done in the figure would be lost."""
+    counted = "{0} = globals().get('{0}', 0) + 1\n".format
+    lab.scratch("goes_on", counted("made") + CODE, counted("came"))
+    stage, counts = lab.stage("The bridge"), "print(made, came, bridge.place)"
+    lab.told(counts, "1 1 0")
+    stage.locator(".sc-peg").first.click()
+    lab.page.keyboard.press("ArrowRight")
+    lab.told(counts, "1 1 1")
+    lab.page.keyboard.press("Shift+Enter")
+    lab.told(counts, "1 2 1")
+
+    # The figure's cell can still be run again, from its code and after a click beside the figure.
+    code = lab.page.locator(".jp-CodeCell").first
+    code.locator(".cm-content").click()
+    lab.page.keyboard.press("Shift+Enter")
+    lab.told(counts, "2 2 0")
+    lab.stage("The bridge").locator(".sc-peg").first.click()
+    code.locator(".jp-InputPrompt").click()
+    lab.page.keyboard.press("Shift+Enter")
+    lab.told(counts, "3 2 0")

@@ -174,7 +174,39 @@ function stage(model, el, label, ...children) {
   el.classList.add("hookscope");
   el.append(root);
   if (saved.hidden) showTop(model, root);
+  requestAnimationFrame(() => passOn(model, root)); // once it is in its cell
   return root;
+}
+
+/**
+ * In a figure that was touched, Shift+Enter runs the next cell. JupyterLab would run this one again, and the figure
+ * would forget what was done in it. A click elsewhere in the cell gives the key back.
+ */
+function passOn(model, root) {
+  const cell = root.closest(".jp-CodeCell");
+  if (!cell || root.matches(".hs-runs-again")) return;
+  let touched = false;
+  const note = (event) => {
+    touched = root.contains(event.target);
+    if (!touched && root.contains(document.activeElement)) cell.focus({ preventScroll: true });
+  };
+  const leave = ({ relatedTarget }) => { if (relatedTarget && !cell.contains(relatedTarget)) touched = false; };
+  const press = (event) => {
+    const next = cell.nextElementSibling;
+    if (event.key !== "Enter" || !event.shiftKey || event.ctrlKey || event.altKey || event.metaKey) {
+      if (event.key !== "Shift" && root.contains(event.target)) touched = true;
+    } else if (touched && !event.target.closest(".jp-InputArea") && next?.matches(".jp-Cell")) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      next.focus();
+      next.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", code: "Enter", keyCode: 13, shiftKey: true, bubbles: true, cancelable: true }));
+    }
+  };
+  const listeners = { pointerdown: note, focusout: leave, keydown: press };
+  for (const [type, each] of Object.entries(listeners)) cell.addEventListener(type, each, true);
+  cleanups.get(model)?.push(() => {
+    for (const [type, each] of Object.entries(listeners)) cell.removeEventListener(type, each, true);
+  });
 }
 
 const drawn = new WeakSet(); // the models that have been drawn before

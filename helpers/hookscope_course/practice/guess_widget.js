@@ -158,6 +158,7 @@ function draw(model, el) {
   const title = !late ? "Your guess" : model.get("mood") === "wrong" ? "Second try" : "Guess now";
   // After the cell has run, what is said comes first: that there is no guess, or what the first one revealed.
   const root = stage(model, el, title, ...(late ? [status, controls] : [controls, status, how]));
+  root.classList.add("hs-runs-again"); // by keyboard, the cell of a guess is run again with the guess
   root.addEventListener("pointerleave", () => { root.style.minHeight = ""; });
   listen(model, status, "heading message mood tried is_over", show);
   show();

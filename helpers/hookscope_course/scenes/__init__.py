@@ -1,4 +1,4 @@
-"""Interactive figures: an animated map of hooks, the parts of a gradient, the symptom tree, the residual river, and others.
+"""Interactive figures: an animated map of hooks, parts of a gradient, the symptom tree, the residual river, and others.
 
 `scene.js` and `scene.css` are the library that they share; docs/authoring.md says how a widget takes them in. Each
 figure is imported when it is first asked for: they alone need anywidget.

@@ -39,11 +39,8 @@ function draw(model, el) {
       if (!event.key.startsWith("Arrow") || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
       event.stopPropagation(); // in a notebook, arrows go to another cell
-      const here = slots[at()].at;
-      const along = event.key === "ArrowLeft" || event.key === "ArrowRight"; // on this rail; the others change the rail
-      const others = slots.map((each, place) => [place, each.at]).filter(([, [, y]]) => (y === here[1]) === along);
-      const to = toward(event.key, here, Object.fromEntries(others));
-      if (to !== null) go(Number(to));
+      const to = at() + (event.key === "ArrowRight" || event.key === "ArrowDown" ? 1 : -1); // in the order of the pass
+      if (to in places) go(to);
     });
     return hook;
   };
@@ -98,7 +95,7 @@ function draw(model, el) {
     ranks.forEach(({ hook, plate, value }, rank) => {
       const [from, to] = [layout.plates[rank][place - 1], layout.plates[rank][place]];
       const along = () => stops.push(glide(hook.element, layout.tracks[rank][place - 1], LEG, done), glide(plate.element, [from, to], LEG, () => {}));
-      if (place !== crossing) { along(); return; }
+      if (place !== crossing) { plate.set("…"); along(); return; } // the value of the last place holds no longer
       const [seen, next] = [places[place - 1], places[place]].map(({ sees }) => ({ value: sees[rank], way: "backward", left: true }));
       const meet = layout.meet[rank];
       value.fly(meet, MEET, seen, () => value.fly([...meet].reverse(), MEET, next, () => {
@@ -132,7 +129,7 @@ function draw(model, el) {
     go, at, last: () => places.length - 1, dwell: () => 1600, text: () => `${at() + 1} of ${places.length}`,
   });
   const keys = h("p", { class: "sc-keys" }, "Drag the hook on either rank. The other one follows.",
-    h("span", { class: "sc-keyboard" }, " Keys: arrows move it, Home and End jump, Space plays."));
+    h("span", { class: "sc-keyboard" }, " Keys: → moves it on, ← back, Home and End jump, Space plays."));
   const figure = h("div", { class: "sc-figure" }, say, holder, controls.element, keys);
   const root = stage(model, el, "The bridge", figure);
   root.classList.add("hs-alone"); // everything is on the page

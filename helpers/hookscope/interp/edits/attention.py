@@ -364,8 +364,8 @@ def _places(
         )
     if tokens is not None and tokens.problem and not crossed and key.shape[-2] > count + 2:  # torch may add two keys
         raise ValueError(
-            f"{label}: there are {key.shape[-2]} keys for {count} queries. Some keys come from a cache or from other tokens, so the "
-            f"positions of the queries are unknown: {tokens.problem}"
+            f"{label}: there are {key.shape[-2]} keys for {count} queries. Some keys come from a cache or from other "
+            f"tokens, so the positions of the queries are unknown: {tokens.problem}"
         )
     if not crossed and key.shape[-2] < start + count:
         raise ValueError(
