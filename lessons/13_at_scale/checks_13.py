@@ -61,7 +61,7 @@ def _average_of(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -> d
 
 def _alone(hook: Callable[..., Any]) -> float:
     """On a rank: what became of the gradient 2 where the world is this rank alone."""
-    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+    alone: Any = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
     dist.distributed_c10d._update_default_pg(alone)  # to start a third process would take seconds
     layer = nn.Linear(1, 1, bias=False)
     ddp = nn.parallel.DistributedDataParallel(layer)

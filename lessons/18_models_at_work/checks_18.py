@@ -28,8 +28,18 @@ def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
     """Stand on a model as a hook that is not the answer's."""
 
 
+def _is_of_nothing(error: Exception) -> bool:
+    """Whether `torch.cat` had no tensor to lay below another."""
+    return "non-empty list" in str(error)
+
+
 def _left_after_error(model: nn.Module, run: Callable[[], object]) -> Wrong | None:
-    told = swallows(run)
+    try:
+        told = swallows(run)
+    except (RuntimeError, ValueError) as error:
+        if not _is_of_nothing(error):
+            raise
+        told = True
     if left := _hooks_on(model):
         return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
     return Wrong(SWALLOWED) if told else None
@@ -135,7 +145,11 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
     try:
         with registrations() as registered:
             result = features(model, layer, batches)
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, ValueError, IndexError) as error:
+        if _is_of_nothing(error):
+            return Wrong(
+                "you kept no output. `capture(stop=True)` leaves its `with` at the first stop: open one for each batch"
+            )
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     calls = [*model.seen]
     if (left := _hooks_on(model)) != 1:
@@ -199,7 +213,12 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     inner.eval()
     model[1].bias.requires_grad_(False)
     before, x = _hooks_on(model), torch.randn(3, width, dtype=dtype, requires_grad=True)
-    twin = bare_copy(model)
+    with nn.modules.module.register_module_forward_hook(lambda module, args, output: None) as everywhere:
+        twin = bare_copy(model)
+        if everywhere.id not in nn.modules.module._global_forward_hooks:
+            return Wrong(
+                "you also removed a global hook, which torch calls for every module: leave these where they are"
+            )
     if not isinstance(twin, nn.Module):
         return Wrong(f"your function returned {twin!r}; return the copy")
     if twin is model:

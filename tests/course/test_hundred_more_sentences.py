@@ -258,8 +258,8 @@ def test_what_chapter_18_says_of_copies_and_of_other_forms_of_a_model() -> None:
         "`deepcopy` does not copy a function: … It does copy an object, … `deepcopy` copies the dictionary of hooks, "
         "too. … raises an error when you save. … "
         "`torch.export` runs the model once, … `torch.jit.trace` bakes a hook in as well. `torch.jit.script` raises an "
-        "error unless the arguments of the hook have types. Both are deprecated. … But code that was compiled before "
-        "you registered the hook does not call it.",
+        "error unless the arguments of the hook have types. Both are deprecated. … Code that was compiled before does "
+        "not call it.",
     )
     model, x, calls, kept = stations.make_net(), torch.tensor([[2.0, 5.0]]), list[int](), list[int]()
 
@@ -290,8 +290,11 @@ def test_what_chapter_18_says_of_copies_and_of_other_forms_of_a_model() -> None:
     with model[0].register_forward_hook(typed), catch_warnings(action="ignore"):
         scripted: Any = torch.jit.script(model)
     assert (traced(x).item(), scripted(x).item(), model(x).item()) == (60, 60, 6)
-    late = stations.outcome_of("compile first")
-    assert (stations.STATIONS["compile first"].is_same, late.calls, late.returns) == (True, 0, 6)
+    fast: Any = torch.compile(model, backend="eager")
+    fast(x)
+    with model[0].register_forward_hook(ten_times):
+        calls.clear()
+        assert (fast(x).item(), len(calls), model(x).item()) == (6, 0, 60)
 
 
 @pytest.mark.parametrize(("before", "after", "found"), [((1,), (5, 1), [1, 0]), ((1, 5), (7,), [0])])

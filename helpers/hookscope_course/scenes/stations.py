@@ -11,7 +11,6 @@ from warnings import catch_warnings
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
-from torch.utils.hooks import RemovableHandle
 
 __all__ = ["FATES", "HOOKED", "PLAIN", "STATIONS", "Fate", "Outcome", "Station", "make_net", "outcome_of"]
 
@@ -68,12 +67,6 @@ STATIONS: dict[str, Station] = {
         "The hook is on the model, and then the model is compiled and run.",
         True,
         "torch compiles the hook together with the model. It checks before each run whether this hook is still there.",
-    ),
-    "compile first": Station(
-        "fast(x), then the hook",
-        "The model is compiled and run, and only then does the hook come on.",
-        True,
-        "The first run compiled a model without hooks. torch does not look for new hooks on a module that had none.",
     ),
     "export": Station(
         "torch.export.export(…)",
@@ -152,7 +145,6 @@ _TAKES: dict[str, Callable[[nn.Sequential, Tensor], _Model]] = {
     "state_dict": _load,
     "prune": _prune,
     "compile": _compile,
-    "compile first": _compile,
     "export": lambda net, x: cast(Any, torch.export.export(net, (x,))).module(),
     "quantize": _quantize,
 }
@@ -172,14 +164,9 @@ def outcome_of(name: str) -> Outcome:
         calls.append(1)
         return 10 * output
 
-    def hook() -> RemovableHandle:
-        return net[0].register_forward_hook(ten_times)
-
-    is_late = name == "compile first"
+    handle = net[0].register_forward_hook(ten_times)
     with torch.no_grad(), catch_warnings(action="ignore"):  # quantize_dynamic is deprecated, and warns
-        handle = None if is_late else hook()
         there = _TAKES[name](net, x)
-        handle = handle or hook()
         calls.clear()
         returns = round(there(x).item())
         count = len(calls)

@@ -75,7 +75,7 @@ function draw(model, el) {
     const svg = scene(layout.size, "The journey of a hook");
     const way = (points, same) => s("path", { class: `tm-way${same ? " tm-same" : ""}`, d: `M${points.map((point) => point.join(" ")).join("L")}`, "aria-hidden": "true" });
     const sorted = [...stations].sort((a, b) => a.same - b.same); // the blue line is on top
-    svg.append(...sorted.map(({ name, same }) => way(same ? layout.ways[name] : layout.ways[name].slice(-2), same)));
+    svg.append(...sorted.map(({ name, same }) => way(layout.ways[name], same)));
     const base = ([x, y, width, height]) => [
       s("rect", { class: "tm-halo", x: x - 4, y: y - 4, width: width + 8, height: height + 8, rx: 13 }),
       s("rect", { class: "tm-frame", x, y, width, height, rx: 10 })];
@@ -131,7 +131,7 @@ function draw(model, el) {
       const good = guess === true_;
       card.fate.textContent = shown ? short[true_] + (guess ? (good ? " ✓" : " ✗") : "") : guess ? `your guess: ${short[guess]}` : "?";
       card.line.setAttribute("class", shown ? `tm-fate ${guess ? (good ? "tm-good" : "tm-bad") : ""}` : "sc-soft");
-      card.numbers.textContent = shown ? `${value} · ${calls(number)} · removed: ${later}` : "";
+      card.numbers.textContent = shown ? layout === narrow ? `${value} · ${calls(number)} · then ${later}` : `returns ${value} · ${calls(number)} · ${later} after remove()` : "";
       card.sign.replaceChildren(...(shown ? [icon(true_, card.peg)] : []));
       mark(card.element, "tm-at", name === at);
       card.element.setAttribute("tabindex", name === at ? "0" : "-1");

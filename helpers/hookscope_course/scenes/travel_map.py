@@ -16,10 +16,16 @@ from hookscope_course.scenes.stations import FATES, HOOKED, PLAIN, STATIONS, Fat
 __all__ = ["TravelMap"]
 
 _HERE = Path(__file__).parent
-# In the wide map, the column of each station in its row; the gaps between columns are where lines branch off.
-_ROWS = {"deepcopy": (0, 0), "state_dict": (2, 0), "prune": (1, 0), "compile": (1, 1), "compile first": (1, 2)}
+# In the wide map, the row of each station, and whether it is left or right of the notebook.
+_ROWS = {
+    "deepcopy": (0, 0),
+    "export": (0, 1),
+    "prune": (1, 0),
+    "compile": (1, 1),
+    "state_dict": (2, 0),
+    "quantize": (2, 1),
+}
 _LEGEND = {"same module object": True, "a new object": False}
-_ROWS |= {"export": (0, 2), "quantize": (2, 2)}
 
 
 class TravelMap(HookWidget):
@@ -40,7 +46,7 @@ class TravelMap(HookWidget):
         >>> journey = TravelMap()
         >>> journey.guesses = {"state_dict": "stays"}
         >>> journey.visit("state_dict")
-        The travel map: 1 of 7 stations visited, 0 of 1 guesses right
+        The travel map: 1 of 6 stations visited, 0 of 1 guesses right
         state_dict: left behind (returns 6, 0 calls; 6 after handle.remove()); your guess: fires, handle fails
 
     """
@@ -112,8 +118,8 @@ class TravelMap(HookWidget):
         where = " ".join(f"{name}: {STATIONS[name].does}" for name in STATIONS)
         told = [self._told(name) for name in self.visited]
         self.alt = (
-            "A map of lines. From the notebook, where the hook is, the blue line goes to prune, compile and compile "
-            "first; gray lines branch off to deepcopy, state_dict, export and quantize. "
+            "A map of lines. From the notebook, where the hook is, the blue line goes to prune and compile; gray lines "
+            "go to deepcopy, state_dict, export and quantize. "
             f"{where} " + (f"Visited: {'; '.join(told)}." if told else "No station is visited yet.")
         )
 
@@ -184,32 +190,25 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
         paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
         size = [352, 8 + (len(places) + 1) * (high + gap)]
         return {"size": size, "font": 13, "home": home, "cards": places, "ways": paths, "legend": None}
-    wide, high, left, pitch = 214, 88, 132, 246
-    tops = (6, 126, 246)
-    home = [4, tops[1], 104, high]
+    wide, high, tops = 310, 88, (4, 106, 208)
+    home = [366, tops[1], 112, high]
+    middle = home[0] + home[2] / 2
     cards: dict[str, list[float]] = {}
     ways: dict[str, list[list[float]]] = {}
-    middle = tops[1] + high / 2
-    for name, (row, column) in _ROWS.items():
-        at = left + pitch * column
-        if row == 1:
-            cards[name] = [at, tops[1], wide, high]
-            ways[name] = [[home[0] + home[2], middle], [at, middle]]
-        else:
-            branch = at - (left - home[0] - home[2]) / 2 if column == 0 else at - (pitch - wide) / 2
-            cards[name] = [max(4, branch - wide / 2), tops[row], wide, high]
-            ways[name] = [
-                [home[0] + home[2], middle],
-                [branch, middle],
-                [branch, tops[0] + high if row == 0 else tops[2]],
-            ]
+    for name, (row, side) in _ROWS.items():
+        x, door = (530, 530) if side else (4, 4 + wide)
+        cards[name] = [x, tops[row], wide, high]
+        level = tops[row] + high / 2
+        leave = [middle, home[1] if row == 0 else home[1] + high]
+        start = [leave, [middle, level]] if row != 1 else [[home[0] + side * home[2], level]]
+        ways[name] = [*start, [door, level]]
     return {
         "size": [844, 340],
         "font": 13,
         "home": home,
         "cards": cards,
         "ways": ways,
-        "legend": [[274, 280], [274, 304]],
+        "legend": [[196, 322], [470, 322]],
     }
 
 
@@ -221,7 +220,7 @@ def _draw(journey: TravelMap) -> bytes:
     for same in (False, True):  # the blue line is on top
         for name, way in layout["ways"].items():
             if STATIONS[name].is_same is same:
-                sheet.line(way if same else way[1:], color=FORWARD if same else LINE, linewidth=4, zorder=1)
+                sheet.line(way, color=FORWARD if same else LINE, linewidth=4, zorder=1)
     for (x, y), (text, same) in zip(layout["legend"], _LEGEND.items(), strict=True):
         sheet.line([(x, y), (x + 40, y)], color=FORWARD if same else LINE, linewidth=4)
         sheet.write([x + 52, y], text, points, SOFT, ha="left")
@@ -260,7 +259,7 @@ def _draw(journey: TravelMap) -> bytes:
             fate = found.fate
             sign = "" if not guess else " ✓" if guess == fate else " ✗"
             lines += [(FATES[fate][0] + sign, {"weight": "bold"})]
-            lines += [(f"{found.returns} · called {found.calls}× · removed: {found.after}", small)]
+            lines += [(f"returns {found.returns} · called {found.calls}× · {found.after} after remove()", small)]
         else:
             lines += [(f"your guess: {FATES[guess][0]}" if guess else "?", small)]
         card(layout["cards"][name], lines, fate, FORWARD if station.is_same else LINE)
