@@ -192,7 +192,7 @@ def test_the_question_has_the_statements_and_the_bounds() -> None:
     for bound in (
         f"your head turns {head_report.ENOUGH} or more",
         f"turns {head_report.FEW} lists or fewer",
-        f"he gets the thing of {head_report.WHO} in {head_report.ENOUGH} of 100",
+        f"he gets {head_report.WHO}'s thing in at least {head_report.ENOUGH} of 100",
         f"{head_report.UNHARMED} of 100 or more still get the right thing",
         f"The {head_report.RANDOM} random vectors",
     ):
