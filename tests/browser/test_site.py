@@ -99,6 +99,7 @@ def test_pages_fit_and_are_accessible(browser: Browser, base: str, width: int, s
 
 def test_the_first_page_shows_a_picker_that_answers_and_leads_on(page: Page) -> None:
     page.goto("index.html")
+    drawn(page, "layer_picker")
     picker = page.locator("[data-live=layer_picker]")
     picker.get_by_role("option", name="block2, ").click()
     expect(picker.locator(".hs-caption")).to_contain_text("block2 (Sequential): all 24 channels")
