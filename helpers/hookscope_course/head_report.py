@@ -444,7 +444,7 @@ def _words(found: HeadReview, steering: bool = True) -> str:
         " ".join(named),
         " ".join(given) if steering else "",
         " ".join(limits),
-        f"Every claim was run: {found.points} of {len(found.criteria)} points.",
+        f"All but the sentence was tested: {found.points} of {len(found.criteria)} points.",
     ]
     return "\n".join(textwrap.fill(line, 104) for line in lines if line)
 

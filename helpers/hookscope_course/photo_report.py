@@ -414,7 +414,7 @@ def _words(found: ReportReview) -> str:
         if found.others
         else "",
         " ".join(limits),
-        f"Every claim was run: {found.points} of {len(found.criteria)} points.",
+        f"All but the sentence was tested: {found.points} of {len(found.criteria)} points.",
     ]
     return "\n".join(textwrap.fill(line, 100) for line in lines if line)
 

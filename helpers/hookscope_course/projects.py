@@ -142,6 +142,10 @@ def show_channels(
     model = patient() if model is None else model
     with torch.no_grad(), watch_relus(model) as fired:
         model(samples.digits("test").images if images is None else images)
+    for name, units in fired.items():
+        if not isinstance(units, Tensor) or units.ndim != 1:
+            has = f"the shape {tuple(units.shape)}" if isinstance(units, Tensor) else f"a {type(units).__name__}"
+            return _show(Card("No picture yet.", f"`fired[{name!r}]` has {has}; it needs one boolean for each channel"))
     return _show(_draw_channels(fired))
 
 

@@ -53,7 +53,7 @@ class WatchReview(Points):
         """Return the page: the losses, what each module returned, the alarm, the sentence and the points."""
         said = self.report.get("sentence")
         words = textwrap.fill(f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)", 90)
-        words += f"\nEvery claim was run: {self.points} of {len(self.criteria)} points."
+        words += f"\nAll but the sentence was tested: {self.points} of {len(self.criteria)} points."
         return draw_run(_the_run(), self.alarms[0] if self.alarms else None, words)
 
 

@@ -204,7 +204,7 @@ FindPush = Callable[..., Tensor]
 def _is_difference(find_push: FindPush) -> str | None:
     for size, dtype in ((3, torch.float32), (5, torch.float64)):
         net = nn.Sequential(nn.Linear(2, size), nn.Tanh(), nn.Linear(size, 4)).to(dtype)
-        images, labels = torch.randn(12, 2, dtype=dtype), torch.arange(12) % 4
+        images, labels = torch.randn(240, 2, dtype=dtype), torch.arange(240) % 4
         kept = net[1](net[0](images)).detach()
         expected = kept[labels == 3].mean(0) - kept[labels == 1].mean(0)
         got = find_push(net, "1", images, labels, 1, 3)

@@ -111,7 +111,7 @@ def test_what_chapter_12_says_of_saved_tensors() -> None:
 def test_what_chapter_12_says_of_pushes() -> None:
     says(
         "12",
-        "the whole push makes a 1 of every 8 in the test data. … hardly any other scan is "
+        "in the test data, it makes a 1 of every 8. … hardly any other scan is "
         "that near. … and it takes no other scan over a border.",
     )
     net, train, test, one = samples.digit_cnn(), samples.digits("train"), samples.digits("test"), samples.digit(1)
