@@ -164,8 +164,10 @@ def test_a_picture_in_html_is_stored_once_and_one_alone_stays() -> None:
 
 def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(course: Path) -> None:
     lesson(course, HEADER + "\n## Exercises\n\n+++\n\nTry.\n\n{{exercise q9}}\n\nWell done.\n")
-    (course / "lessons" / "00_small" / "exercises.md").write_text(SAMPLE)
-    cells = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells
+    text, path = course / "lessons" / "00_small" / "exercises.md", course / "lessons" / "00_small" / "lesson.md"
+    text.write_text(SAMPLE)
+    notebook = making.parse(path).notebook
+    cells = notebook.cells
     words, question, starter, hint, solution, last = cells[-6:]
     assert (words.source, last.source) == ("Try.", "Well done.")
     assert question.cell_type == "markdown"
@@ -175,6 +177,9 @@ def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(cours
     assert solution.metadata["jupyter"] == {"outputs_hidden": True, "source_hidden": True}
     tags = [cell.metadata["tags"] for cell in (question, starter, hint, solution)]
     assert tags == [["question"], ["exercise"], ["hint"], ["solution"]], "how a learner's copy tells them apart"
+    text.write_text(SAMPLE.replace(TEXT.why.strip(), "Because."))
+    assert making.parse(path).notebook.cells == cells, "no cell says why"
+    assert making.parse(path).notebook.metadata != notebook.metadata, "and still a right answer shows it"
 
 
 def test_a_cell_that_holds_for_some_releases_says_so(course: Path) -> None:
