@@ -148,7 +148,8 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
     except (RuntimeError, ValueError, IndexError) as error:
         if _is_of_nothing(error):
             return Wrong(
-                "you kept no output. `capture(stop=True)` leaves its `with` at the first stop: open one for each batch"
+                "you kept no output: keep it in the hook. And `capture(stop=True)` leaves its `with` at the first "
+                "stop, so open one for each batch"
             )
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     calls = [*model.seen]

@@ -47,8 +47,8 @@ STATIONS: dict[str, Station] = {
         "copy.deepcopy(model)",
         "The model is copied, as for an average of its weights.",
         False,
-        "deepcopy copies the dictionary of hooks, and a function in it stays the same function. Your handle knows only "
-        "the dictionary of the original.",
+        "deepcopy copies the dictionary of hooks, and a function in it stays the same function. Your handle removes "
+        "only from the dictionary of the original.",
     ),
     "state_dict": Station(
         "new.load_state_dict(…)",
@@ -78,7 +78,7 @@ STATIONS: dict[str, Station] = {
         "quantize_dynamic(model)",
         "The Linear is replaced by one that computes with 8-bit integers.",
         False,
-        "quantize_dynamic makes a new layer, and gives it the forward hooks of the old one. Your handle knows only the "
+        "quantize_dynamic makes a new layer, and gives it the forward hooks of the old one. Your handle belongs to the "
         "old layer.",
     ),
 }
