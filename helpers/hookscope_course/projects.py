@@ -84,35 +84,53 @@ def _framed(tiles: Tensor) -> Tensor:
     return large
 
 
-def draw_blocks(kept: Mapping[str, Sequence[int]]) -> Picture:
-    """Draw storages as blocks in a row, each as wide as its bytes.
+def draw_blocks(kept: Mapping[str, Sequence[tuple[int, int]]]) -> Picture:
+    """Draw storages as blocks in a row, each as wide as its bytes. Copies of one tensor have the letter of the tensor.
 
     Args:
-        kept: for each way of keeping tensors, the bytes of each storage.
+        kept: for each way of keeping tensors, an address and its bytes for each tensor, in the order of the pass. The
+            first way keeps the tensors as they are.
 
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 0.8 + 0.7 * len(kept)), layout="constrained")
     axes = figure.subplots()
-    most = max(map(sum, kept.values()))
-    for line, sizes in enumerate(kept.values()):
+    names = list(kept)
+    sources = [address for address, _ in kept[names[0]]]
+    bytes_of = dict(kept[names[0]])
+    order = sorted(bytes_of, key=lambda address: -bytes_of[address])
+    letters = {address: chr(ord("A") + at) for at, address in enumerate(order)}
+    halved = {
+        source
+        for pairs in kept.values()
+        for source, (_, size) in zip(sources, pairs, strict=True)
+        if size < bytes_of[source]
+    }
+    most = max(sum(dict(pairs).values()) for pairs in kept.values())
+    rows: list[dict[str, object]] = []
+    for line, (name, pairs) in enumerate(kept.items()):
+        blocks: dict[int, tuple[int, int]] = {}
+        for source, (address, size) in zip(sources, pairs, strict=True):
+            blocks.setdefault(address, (source, size))
         left = 0.0
-        for size in sorted(sizes, reverse=True):
-            look: dict[str, Any] = {"color": "#e3effc", "edgecolor": "#0b62c4", "linewidth": 1.5, "height": 0.6}
-            axes.barh(line, size / 1e6, left=left, **look)
-            if size > most / 25:
-                axes.text(left + size / 2e6, line, f"{size / 1e6:.1f}", ha="center", va="center", fontsize=9)
+        for source, size in sorted(blocks.values(), key=lambda block: order.index(block[0])):
+            fill, edge = ("#e3effc", "#0b62c4") if source in halved else ("#e6e8eb", "#5b6673")
+            axes.barh(line, size / 1e6, left=left, color=fill, edgecolor=edge, linewidth=1.5, height=0.6)
+            if size > most / 30:
+                text = f"{letters[source]}\n{size / 1e6:.1f}"
+                axes.text(left + size / 2e6, line, text, ha="center", va="center", fontsize=9, color=_INK)
+            rows.append({"kept as": name, "tensor": letters[source], "bytes": size})
             left += size / 1e6
-        axes.text(left + most / 1e8, line, f"{sum(sizes) / 1e6:.1f} MB", va="center", weight="bold", color=_INK)
-    axes.set(yticks=range(len(kept)), yticklabels=list(kept), xticks=[], xlim=(0, 1.14 * most / 1e6))
+        axes.text(left + most / 1e8, line, f"{left:.1f} MB", va="center", weight="bold", color=_INK)
+    axes.set(yticks=range(len(kept)), yticklabels=names, xticks=[], xlim=(0, 1.14 * most / 1e6))
     axes.invert_yaxis()
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    rows: list[dict[str, object]] = [
-        {"kept": name, "blocks": len(sizes), "bytes": sum(sizes)} for name, sizes in kept.items()
-    ]
-    each = "; ".join(f"{name}: {len(sizes)} blocks, {sum(sizes) / 1e6:.1f} MB" for name, sizes in kept.items())
-    return from_figure(figure, f"Rows of blocks, each as wide as its bytes. {each}.", "Kept for backward, in MB", rows)
+    each = "; ".join(
+        f"{name}: {len(dict(pairs))} blocks, {sum(dict(pairs).values()) / 1e6:.1f} MB" for name, pairs in kept.items()
+    )
+    alt = f"Rows of blocks, each as wide as its bytes. {each}."
+    return from_figure(figure, alt, "Kept for backward, in MB. Gray: not stored as bfloat16.", rows)
 
 
 # -- what a learner's tool found -------------------------------------------------------------------------------------

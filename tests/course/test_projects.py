@@ -26,9 +26,17 @@ def test_dead_units_are_counted_by_epoch() -> None:
 
 
 def test_blocks_add_up() -> None:
-    page = draw_blocks({"float32": [8_000_000, 2_000_000], "bfloat16": [4_000_000] * 2})
-    assert [row["bytes"] for row in page.rows] == [10_000_000, 8_000_000]
-    assert "bfloat16: 2 blocks, 8.0 MB" in page.alt
+    # Two operations keep the tensor at address 1, and each gets a copy with half the bits; the one at 2 stays as it is.
+    plain = [(2, 2_000_000), (1, 8_000_000), (1, 8_000_000)]
+    page = draw_blocks({"float32": plain, "bfloat16": [(2, 2_000_000), (3, 4_000_000), (4, 4_000_000)]})
+    assert [(row["kept as"], row["tensor"], row["bytes"]) for row in page.rows] == [
+        ("float32", "A", 8_000_000),
+        ("float32", "B", 2_000_000),
+        ("bfloat16", "A", 4_000_000),
+        ("bfloat16", "A", 4_000_000),
+        ("bfloat16", "B", 2_000_000),
+    ]
+    assert "bfloat16: 3 blocks, 10.0 MB" in page.alt
 
 
 @contextmanager

@@ -129,7 +129,7 @@ class GuessWidget(HookWidget):
             card = self._comparison.card
             more = {
                 "not attempted": "Guess now, or show the answer.",
-                "wrong": "Try once more, or show the answer.",
+                "wrong": "Try once more before you run the next cell, or show the answer.",
             }.get(card.kind, "")
         message = f"{card.sentence()} {more}".strip()
         tried = self._guess.said if card.kind == "wrong" else ""
