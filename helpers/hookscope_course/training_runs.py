@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ __all__ = [
     "NormNet",
     "Run",
     "draw_alarms",
+    "draw_losses",
     "draw_run",
     "healthy_run",
     "is_finite",
@@ -317,3 +318,42 @@ def _overlay(sizes: Tensor) -> Tensor:
     bad = (~sizes.isfinite()).float()[..., None]
     color = torch.tensor([int(_ORANGE[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     return torch.cat([bad * color, bad], dim=-1)
+
+
+def draw_losses(runs: Mapping[str, Mapping[str, Sequence[float]]]) -> Picture:
+    """Draw the losses of training runs that differ in the hook that was on. A cross marks the step before a NaN.
+
+    Args:
+        runs: for each run, the name of a hook and the losses with it. The first hook of a run is drawn in gray.
+
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(runs), 3), layout="constrained")
+    rows: list[dict[str, object]] = []
+    for axes, (title, of_hook) in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs.items(), strict=True):
+        plain, *others = of_hook.values()
+        looks = iter([(_BLUE, "--"), (_ORANGE, "-"), (_INK, ":")] * len(others))
+        for name, losses in of_hook.items():
+            last = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), len(losses))
+            color, style = ("#9aa5b1", "-") if losses is plain else next(looks)
+            width = 5 if losses is plain else 1.8  # what coincides with it stays visible
+            axes.plot(range(last), losses[:last], style, color=color, linewidth=width, label=name)
+            if last < len(losses):
+                axes.plot(last - 1, losses[last - 1], "x", color=_ORANGE, markersize=10, markeredgewidth=3)
+                axes.annotate("NaN", (last, losses[last - 1]), color=_ORANGE, weight="bold", va="bottom")
+            departs = next(
+                (step for step, pair in enumerate(zip(plain, losses, strict=True)) if len({*pair}) > 1), None
+            )
+            end = "NaN" if last < len(losses) else f"{losses[-1]:.2f}"
+            rows.append({"run": title, "hook": name, "other losses from step": departs, "loss at the end": end})
+        finite = [loss for losses in of_hook.values() for loss in losses if math.isfinite(loss)]
+        is_wide = max(finite) > 20 * min(finite)
+        axes.set(title=title, xlabel="step", ylabel="loss (log scale)" if is_wide else "loss")
+        axes.set_yscale("log" if is_wide else "linear")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
+    alt = "Losses by step. " + " ".join(
+        f"{row['run']}, {row['hook']}: {row['loss at the end']} at the end." for row in rows
+    )
+    return from_figure(figure, alt, "The same training with other hooks", rows)

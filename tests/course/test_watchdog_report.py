@@ -352,3 +352,19 @@ def test_what_chapter_20_says_of_a_gradient_that_is_the_first() -> None:
     assert bad_outputs[0] == (5, "block1.conv"), "one step late, at the first layer"
     assert bad_grads[0][0] == 4, "in the step in which it is made"
     assert bad_grads[0][1] == "block3.conv", "what the last norm received"
+
+
+def test_losses_tell_where_runs_part_and_where_one_is_lost() -> None:
+    page = training_runs.draw_losses(
+        {
+            "fine": {"none": [4.0, 2.0, 1.0], "same": [4.0, 2.0, 1.0], "other": [4.0, 3.0, 0.5]},
+            "lost": {"none": [2.0, math.nan]},
+        }
+    )
+    assert [(row["hook"], row["other losses from step"], row["loss at the end"]) for row in page.rows] == [
+        ("none", None, "1.00"),
+        ("same", None, "1.00"),
+        ("other", 1, "0.50"),
+        ("none", None, "NaN"),
+    ]
+    assert "lost, none: NaN at the end." in page.alt
