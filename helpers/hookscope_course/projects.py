@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookscope import samples
 from hookscope.pictures.picture import Picture, from_figure
@@ -16,7 +18,7 @@ from hookscope_course.accidents import patient
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.card import Card
 
-__all__ = ["draw_blocks", "draw_dead_units", "show_channels", "show_ledger", "show_push", "train_epoch"]
+__all__ = ["draw_blocks", "draw_dead_units", "half_once", "show_channels", "show_ledger", "show_push", "train_epoch"]
 
 _DEAD, _FIRED, _WOKE, _INK = (0.1, 0.12, 0.15), (0.72, 0.85, 0.97), (0.95, 0.55, 0.2), "#1d2733"
 _LATER = Card("No picture yet.", "your picture appears here when no `____` is left in your code")
@@ -82,6 +84,34 @@ def _framed(tiles: Tensor) -> Tensor:
     large[6::7] = 1
     large[:, 6::7] = 1
     return large
+
+
+def half_once(
+    skip: Callable[[Tensor], bool],
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """Return `pack` and `unpack` for `saved_tensors_hooks`: float32 is kept as bfloat16, with one copy of each tensor.
+
+    Args:
+        skip: tensors that stay as they are, such as weights.
+
+    """
+    copies: WeakValueDictionary[object, Tensor] = WeakValueDictionary()  # autograd alone keeps the copies
+
+    def pack(tensor: Tensor) -> Tensor:
+        if skip(tensor) or tensor.dtype != torch.float32:
+            return tensor.detach()
+        # The address alone is not enough: when a tensor is freed, another one may get its memory.
+        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        key = (storage, tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride())
+        copy = copies.get(key)
+        if copy is None:
+            copy = copies[key] = tensor.detach().bfloat16()
+        return copy
+
+    def unpack(tensor: Tensor) -> Tensor:
+        return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+
+    return pack, unpack
 
 
 def draw_blocks(kept: Mapping[str, Sequence[tuple[int, int]]]) -> Picture:
@@ -157,6 +187,7 @@ def show_channels(
     """
     if holds_blank(watch_relus):
         return _show(_LATER)
+    whose = "in a digit CNN that had an accident" if model is None else "in your model"
     model = patient() if model is None else model
     with torch.no_grad(), watch_relus(model) as fired:
         model(samples.digits("test").images if images is None else images)
@@ -164,10 +195,12 @@ def show_channels(
         if not isinstance(units, Tensor) or units.ndim != 1:
             has = f"the shape {tuple(units.shape)}" if isinstance(units, Tensor) else f"a {type(units).__name__}"
             return _show(Card("No picture yet.", f"`fired[{name!r}]` has {has}; it needs one boolean for each channel"))
-    return _show(_draw_channels(fired))
+    if not fired:
+        return _show(Card("No picture yet.", "your tool has found no ReLU"))
+    return _show(_draw_channels(fired, whose))
 
 
-def _draw_channels(fired: Fired) -> Picture:
+def _draw_channels(fired: Fired, whose: str) -> Picture:
     from matplotlib.figure import Figure
 
     lines = [-(-len(units) // 32) for units in fired.values()]
@@ -182,9 +215,8 @@ def _draw_channels(fired: Fired) -> Picture:
         {"layer": name, "channels": len(units), "dead": int((~units).sum())} for name, units in fired.items()
     ]
     dead = ", ".join(f"{row['dead']} of {row['channels']} in {row['layer']}" for row in rows)
-    return from_figure(
-        figure, f"Rows of squares, one for each channel. Dead are {dead}.", "Dead channels (black)", rows
-    )
+    alt = f"Rows of squares, one for each channel. Dead are {dead}."
+    return from_figure(figure, alt, f"Dead channels (black) {whose}", rows)
 
 
 def show_ledger(
@@ -205,6 +237,8 @@ def show_ledger(
     model = samples.digit_cnn() if model is None else model
     with torch.no_grad(), ledger(model) as rows:
         model(samples.digits("test").images[:64] if images is None else images)
+    if not rows:
+        return _show(Card("No picture yet.", "your ledger has no row"))
     return _show(_draw_ledger(rows))
 
 
@@ -226,30 +260,38 @@ def _draw_ledger(rows: list[dict[str, Any]]) -> Picture:
 
 
 def show_push(
-    find_push: Callable[..., Tensor],
+    pushed: Callable[..., AbstractContextManager[object]],
     layer: str = "block3",
-    start: int = 4,
-    goal: int = 9,
-    model: nn.Module | None = None,
+    start: int = 8,
+    goal: int = 7,
 ) -> None:
-    """Push test digits with the push that a learner's tool finds, and with a random one.
+    """Push the test digits that the digit CNN reads wrongly, among digits that should stay, with a learner's tool.
 
     Args:
-        find_push: called as `find_push(model, layer, images, labels, start, goal)`, on the train digits.
+        pushed: called as `pushed(model, layer, images, labels, start, goal, strength)`, on the train digits.
         layer: the layer that is pushed.
-        start: the digit that is pushed.
-        goal: the digit that it is pushed to.
-        model: another one than the digit CNN.
+        start: what the model reads; without a wrong scan, the digit that is pushed.
+        goal: the digit of the wrong scans, and what the push leads to.
 
     """
     from hookscope_course.scenes import SteeredScans
 
-    if holds_blank(find_push):
+    if holds_blank(pushed):
         return _show(_LATER)
-    model = samples.digit_cnn() if model is None else model
-    push = find_push(model, layer, *samples.digits("train"), start, goal)
+    model, (images, labels) = samples.digit_cnn(), samples.digits("test")
+    outputs: list[Tensor] = []
+    with torch.no_grad():
+        reads = model(images).argmax(dim=1)
+        for strength in (0.0, 1.0):
+            with (
+                pushed(model, layer, *samples.digits("train"), start, goal, strength),
+                model.get_submodule(layer).register_forward_hook(lambda module, args, output: outputs.append(output)),
+            ):
+                model(images[:1])
+    push = (outputs[1] - outputs[0])[0]
     random = torch.randn(push.shape, generator=torch.Generator().manual_seed(0)).to(push)
     random *= push.norm() / random.norm()
-    images, labels = samples.digits("test")
+    wrong = images[(labels == goal) & (reads == start)]
+    shown = torch.cat([wrong, images[labels == start]])[:24]
     pushes = {f"toward {goal}": push, "random": random}
-    return _show(SteeredScans(model, layer, pushes, images[labels == start][:24], goal))
+    return _show(SteeredScans(model, layer, pushes, shown, goal, marked=range(len(wrong))))

@@ -94,7 +94,7 @@ def _whole_epoch(watch_relus: Tool) -> str | None:
     got = fired["relu"].tolist()
     if got == [True, True, False]:
         return None
-    return f"unit 0 fires in batch 1, unit 1 in batch 2; in the end you have {got}"
+    return f"unit 0 fires in batch 1, unit 1 in batch 2, and none in batch 3; in the end you have {got}"
 
 
 def _channels(watch_relus: Tool) -> str | None:
@@ -198,71 +198,114 @@ def check_q2(ledger: Tool) -> Wrong | None:
 
 # -- the push ---------------------------------------------------------------------------------------------------------
 
-FindPush = Callable[..., Tensor]
+Pushed = Callable[..., AbstractContextManager[Any]]
 
 
-def _is_difference(find_push: FindPush) -> str | None:
+def _adds(pushed: Pushed) -> str | None:
     for size, dtype in ((3, torch.float32), (5, torch.float64)):
         net = nn.Sequential(nn.Linear(2, size), nn.Tanh(), nn.Linear(size, 4)).to(dtype)
         images, labels = torch.randn(240, 2, dtype=dtype), torch.arange(240) % 4
-        kept = net[1](net[0](images)).detach()
-        expected = kept[labels == 3].mean(0) - kept[labels == 1].mean(0)
-        got = find_push(net, "1", images, labels, 1, 3)
-        if not isinstance(got, Tensor) or got.shape != expected.shape:
-            what = f"shape {tuple(got.shape)}" if isinstance(got, Tensor) else repr(got)
-            return f"for one image the layer returns shape ({size},), and your push has {what}"
-        if torch.allclose(got, -expected, atol=1e-6):
-            return "your push leads from the goal to the start; turn it around"
-        if not torch.allclose(got, expected, atol=1e-6):
-            return "it is not the mean output over the images of the goal minus the mean over those of the start"
+        with torch.no_grad():
+            kept = net[1](net[0](images))
+            push = kept[labels == 3].mean(0) - kept[labels == 1].mean(0)
+            for strength in (1.0, 0.5, -2.0):
+                with pushed(net, "1", images, labels, 1, 3, strength):
+                    got = net(images)
+                sums = {factor: net[2](kept + factor * push) for factor in (strength, -strength, 0.0, 1.0)}
+                if found := _not_the_sum(got, strength, sums):
+                    return found
     return None
 
 
-def _is_plain(find_push: FindPush) -> str | None:
+def _not_the_sum(got: Tensor, strength: float, expected: dict[float, Tensor]) -> str | None:
+    if torch.allclose(got, expected[strength], atol=1e-6):
+        return None
+    if torch.allclose(got, expected[-strength], atol=1e-6):
+        return "your push leads from the goal to the start; turn it around"
+    if torch.allclose(got, expected[0.0], atol=1e-6):
+        return "in the block, the layer returns what it returns without; a forward hook has to return the sum"
+    if torch.allclose(got, expected[1.0], atol=1e-6):
+        return f"your hook adds the whole push, whatever the strength; here it is {strength:g}"
+    return (
+        "it is not its output plus the strength times the push: the mean output over the images of the goal, minus the "
+        "mean over those of the start"
+    )
+
+
+def _is_not_overwritten(pushed: Pushed) -> str | None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True))
     images, labels = torch.randn(6, 1, 5, 5), torch.arange(6) % 2
-    kept = net[0](images).detach()
-    got = find_push(net, "0", images, labels, 0, 1)
-    if got.requires_grad:
-        return "your push requires grad: it holds the graph of the whole pass; `detach()` it, or use `torch.no_grad()`"
-    if not torch.allclose(got, kept[labels == 1].mean(0) - kept[labels == 0].mean(0), atol=1e-6):
-        return "behind the layer, an in-place ReLU overwrote what you kept; take the means in the hook, or keep a clone"
+    with torch.no_grad():
+        kept = net[0](images)
+        push = kept[labels == 1].mean(0) - kept[labels == 0].mean(0)
+        with pushed(net, "0", images, labels, 0, 1, 1.0):
+            got = net(images)
+    if torch.allclose(got, (kept + push).relu(), atol=1e-6):
+        return None
+    return "behind the layer, an in-place ReLU overwrote what you kept; take the means in the hook, or keep a clone"
+
+
+def _passes_gradients(pushed: Pushed) -> str | None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    images, labels, x = torch.randn(8, 2), torch.arange(8) % 2, torch.randn(4, 2, requires_grad=True)
+    with torch.no_grad():
+        kept = net[1](net[0](images))
+    push = kept[labels == 1].mean(0) - kept[labels == 0].mean(0)
+    sources = (x, *net.parameters())
+    expected = torch.autograd.grad(net[2](net[1](net[0](x)) + 0.5 * push).sum(), sources)
+    with pushed(net, "1", images, labels, 0, 1, 0.5):
+        output = net(x).sum()
+    if not output.requires_grad:
+        return "in the block, the output of the model has lost its gradient"
+    try:
+        got: tuple[Tensor | None, ...] = torch.autograd.grad(output, sources, allow_unused=True)
+    except RuntimeError as error:
+        if "inplace operation" not in str(error):
+            raise
+        return "your hook writes into the output, which the layer needs for its gradient; return a new tensor"
+    if got[0] is None:
+        return "in the block, the output of the layer has lost its gradient"
+    if all(one is not None and torch.allclose(one, two, atol=1e-6) for one, two in zip(got, expected, strict=True)):
+        return None
+    return (
+        "the weights get another gradient than from the output plus a constant: your push holds the graph of the pass "
+        "that measured it; `detach()` it, or use `torch.no_grad()`"
+    )
+
+
+def _off(pushed: Pushed) -> str | None:
+    net = with_others(_chain(first=nn.Linear(2, 3), last=nn.Linear(3, 2)))
+    images, labels = torch.randn(4, 2), torch.arange(4) % 2
+    with pushed(net, "first", images, labels, 0, 1, 1.0):
+        net(images)
+    if left := left_on(net):
+        return f"after the `with` block {hooks_are(left)} still on the model"
+    for when in ("in the `with` block", "while you took the means"):
+        net = _chain(first=nn.Linear(2, 3))
+        if when == "while you took the means":
+            net.add_module("breaks", Breaks())
+        try:
+            with pushed(net, "first", images, labels, 0, 1, 1.0):
+                net.add_module("breaks", Breaks())
+                net(images)
+            raised = False
+        except Broken:
+            raised = True
+        if not raised:
+            return f"a layer raised {when}, and your tool kept it to itself"
+        if left := left_on(net):
+            return f"a layer raised {when}, and {hooks_are(left)} still on; take it off in a `finally`"
     return None
 
 
-def _steers(find_push: FindPush) -> str | None:
-    net, (images, labels) = samples.digit_cnn(), samples.digits("test")
-    push = find_push(net, "block3", *samples.digits("train"), 3, 8)
-    threes = images[labels == 3]
-    with torch.no_grad(), net.block3.register_forward_hook(lambda module, args, output: output + 2 * push):
-        turned = int((net(threes).argmax(1) == 8).sum())
-    if turned > len(threes) // 2:
-        return None
-    return f"twice your push turns {turned} of {len(threes)} test 3s into an 8; more should turn"
-
-
-def _off(find_push: FindPush) -> str | None:
-    net = with_others(_chain(first=nn.Linear(2, 3), last=nn.Linear(3, 2)))
-    images, labels = torch.randn(4, 2), torch.arange(4) % 2
-    find_push(net, "first", images, labels, 0, 1)
-    if left := left_on(net):
-        return f"{hooks_are(left)} still on the model"
-    net = _chain(first=nn.Linear(2, 3), breaks=Breaks())
-    try:
-        find_push(net, "first", images, labels, 0, 1)
-    except Broken:
-        left = left_on(net)
-        return f"a layer raised, and {hooks_are(left)} still on; use `with` or a `finally`" if left else None
-    return "a layer raised an error, and your function kept it to itself"
-
-
-def check_q3(find_push: FindPush) -> Wrong | None:
+@blind_to(swallows_errors=IN_THE_BLOCK)
+def check_q3(pushed: Pushed) -> Wrong | None:
     return judge(
         (
-            ("the mean output over the goal minus the mean over the start", _is_difference),
-            ("no graph, and no trace of a later in-place layer", _is_plain),
-            ("on the digit CNN, it turns more than half of the test 3s", _steers),
-            ("the hook comes off, also after an error", _off),
+            ("in the block, the layer returns its output plus the strength times the push", _adds),
+            ("a later in-place layer does not change the push", _is_not_overwritten),
+            ("gradients reach the input, and the push has no graph", _passes_gradients),
+            ("the hooks come off, also after an error", _off),
         ),
-        find_push,
+        pushed,
     )

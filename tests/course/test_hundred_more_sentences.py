@@ -49,14 +49,14 @@ def refuses(error: type[Exception], match: str, call: Callable[..., object], *ar
 def test_what_chapter_11_says_of_hooks_that_watch_and_of_what_they_keep() -> None:
     says(
         "11",
-        "The other three hooks hold the previous output, too, but only `latest` returns it. "
+        "The other two hooks hold the previous output, too, but only `latest` returns it. "
         "… because the first `pop` returns the None. … The output of `stem`, the output of `relu` and the sum share "
         "the same memory. … `mix` and `head` return new tensors, … saved tensors until a backward pass.",
     )
     latest, layer, append = list[Any]([None]), nn.Identity(), list[Any].append
     layer.register_forward_hook(lambda module, args, output: append(latest, output) or latest.pop(0))
     assert [layer(torch.full((1,), float(value))).item() for value in (5, 3, 8)] == [5, 5, 3]
-    assert len(latest) == 1, "it keeps no older output, and the other three do"
+    assert len(latest) == 1, "it keeps no older output, and the other two do"
     stem = nn.Linear(1, 1)(torch.ones(2, 1))
     mix = nn.Linear(1, 1)(relu := nn.ReLU(inplace=True)(stem))
     assert stem.data_ptr() == relu.data_ptr() == relu.detach().add_(1).data_ptr() != mix.data_ptr()
@@ -71,8 +71,9 @@ def test_what_chapter_11_says_of_hooks_that_watch_and_of_what_they_keep() -> Non
 def test_what_chapter_12_says_of_saved_tensors() -> None:
     says(
         "12",
-        "Each one is freed when the backward pass has used it. … That is one tensor, so both share one block. … The "
-        "largest tensors are kept by two layers, … the result would keep itself alive. … only the inner one runs. … "
+        "Each one is freed when the backward pass has used it. … and that is the same tensor. So both share one "
+        "block, … The largest tensors are kept by two layers, … the result would keep itself alive. … only the inner "
+        "one runs. … "
         "`torch.func.grad` refuses them with a RuntimeError.",
     )
     packs, counts, outer, blocks = list[Any](), list[int](), list[Any](), dict[int, list[int]]()
@@ -111,8 +112,7 @@ def test_what_chapter_12_says_of_saved_tensors() -> None:
 def test_what_chapter_12_says_of_pushes() -> None:
     says(
         "12",
-        "in the test data, it makes a 1 of every 8. … hardly any other scan is "
-        "that near. … and it takes no other scan over a border.",
+        "and hardly any other scan is that near. … in the test data, it turns every 8 into a 1.",
     )
     net, train, test, one = samples.digit_cnn(), samples.digits("train"), samples.digits("test"), samples.digit(1)
     of_train, of_test, of_one = (net.block3(net.block2(net.block1(each))) for each in (train.images, test.images, one))

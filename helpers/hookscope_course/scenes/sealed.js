@@ -22,7 +22,7 @@ function draw(model, el) {
   const mistake = h("select", ownKeys, ...["", ...mistakes].map((each) => h("option", { value: each }, each || "which mistake?")));
   const accuse = h("button", { type: "button", class: "sm-accuse", onclick: () => go() }, "Break the seal");
   const row = h("div", { class: "hs-row sm-guess" }, field("Layer", layer), field("Mistake", mistake), accuse);
-  const verdict = h("p", { class: "sm-verdict", role: "status" });
+  const verdict = h("p", { class: "sm-verdict", role: "status", tabindex: "-1" });
   const reveal = h("div", { class: "sm-open" });
 
   const ask = (name) => {
@@ -34,6 +34,7 @@ function draw(model, el) {
     if (!layer.value || !mistake.value) { verdict.textContent = "Choose a layer and a mistake."; return; }
     put(model, { accused: added("accused", [layer.value, mistake.value]) });
     show();
+    if (isOpen(here())) verdict.focus(); // the button is gone, and Shift+Enter must still mean this figure
   };
   const table = (rows) => {
     if (!rows.length) return h("p", {}, "Nothing.");

@@ -8,14 +8,15 @@ function draw(model, el) {
   const start = reads[pushes[0]][0];
   const step = () => model.get("step");
   const now = () => reads[model.get("push")][step()];
-  const kind = (digit, at) => (digit === start[at] ? "start" : digit === goal ? "goal" : "other");
+  const isMended = (digit, at) => marked.includes(at) && digit === goal;
+  const kind = (digit, at) => (digit === start[at] ? "start" : isMended(digit, at) ? "mended" : digit === goal ? "goal" : "other");
 
   const say = h("p", { class: "sc-say", role: "status" });
   const holder = h("div");
   const switches = pushes.map((push) => h("button", { type: "button", onclick: () => { put(model, { push }); show(); } }, push));
   const choose = h("div", { class: "sc-player", role: "group", "aria-label": "Which push" }, h("span", {}, "push"), ...switches);
   const key = (name, text) => h("span", { class: "st-key" }, h("i", { class: `st-${name}`, "aria-hidden": "true" }), text);
-  const legend = h("p", { class: "st-legend" }, key("start", "as without the push"), key("goal", `read as ${goal}`), key("other", "read as another digit"));
+  const legend = h("p", { class: "st-legend" }, key("start", "as without the push"), ...(marked.length ? [key("mended", "repaired")] : []), key("goal", `${marked.length ? "now also " : ""}read as ${goal}`), key("other", "read as another digit"));
 
   let tiles = [];
   let columns = 0;
@@ -43,7 +44,9 @@ function draw(model, el) {
     now().forEach((digit) => counts.set(digit, (counts.get(digit) ?? 0) + 1));
     const sorted = [...counts].sort(([, one], [, two]) => two - one);
     const list = sorted.map(([digit, count]) => `${count} as ${digit}`).join(", ");
-    return step() ? `${layer} + ${strengths[step()]} · (${model.get("push")}): the model reads ${list}.` : `Nothing is added to ${layer}: the model reads ${list}.`;
+    const lost = now().filter((digit, at) => !marked.includes(at) && digit !== start[at]).length;
+    const score = marked.length ? ` Repaired: ${now().filter(isMended).length} of ${marked.length}. Changed: ${lost} of the other ${scans.length - marked.length}.` : "";
+    return (step() ? `${layer} + ${strengths[step()]} · (${model.get("push")}): the model reads ${list}.` : `Nothing is added to ${layer}: the model reads ${list}.`) + score;
   };
   const go = (index) => { put(model, { step: index }); show(); play.arrived(); };
   const play = player(model, {
@@ -54,7 +57,7 @@ function draw(model, el) {
     say.textContent = told();
     now().forEach((digit, at) => {
       const { tile, text } = tiles[at];
-      text.textContent = String(digit);
+      text.textContent = `${isMended(digit, at) ? "✓ " : ""}${digit}`;
       tile.setAttribute("class", `st-tile st-${kind(digit, at)}${marked.includes(at) ? " st-marked" : ""}`);
     });
     holder.firstChild.setAttribute("aria-label", told());

@@ -55,7 +55,8 @@ class SteeredScans(HookWidget):
     """Make a push stronger and stronger, and watch which scans turn.
 
     Each scan stands on the color of the digit that the model reads: blue is the digit at strength 0, orange is the goal
-    of the push, gray is any other. All runs are made when the figure is made, with a plain forward hook.
+    of the push, gray is any other. A marked scan that reaches the goal has a blue frame and a check mark. All runs are
+    made when the figure is made, with a plain forward hook.
 
     Args:
         model: returns logits (N, classes).
@@ -64,7 +65,7 @@ class SteeredScans(HookWidget):
         images: gray scans, (N, 1, H, W).
         goal: the class that the first push leads to.
         strengths: what the pushes are multiplied by, step by step, from 0 on.
-        marked: scans with a frame, by their number.
+        marked: scans that are to be repaired, by their number; they have a frame, and the others are the control.
 
     Attributes:
         push: the name of the chosen push.
@@ -150,8 +151,17 @@ class SteeredScans(HookWidget):
     def _describe(self) -> None:
         self.alt = (
             f"{len(self._images)} scans. With {self.strength:g} times the push {self.push!r} on {self._data['layer']}, "
-            f"they are read as {_counts(self.read)}."
+            f"they are read as {_counts(self.read)}.{self._score()}"
         )
+
+    def _score(self) -> str:
+        marked, others = self._data["marked"], len(self._images) - len(self._data["marked"])
+        if not marked:
+            return ""
+        start = self._data["reads"][self._data["pushes"][0]][0]
+        repaired = sum(self.read[at] == self._data["goal"] for at in marked)
+        changed = sum(self.read[at] != start[at] for at in range(len(start)) if at not in marked)
+        return f" Repaired: {repaired} of {len(marked)}. Changed: {changed} of the other {others}."
 
     def numbers(self) -> Rows:
         """List what is read at some strengths, for each push."""

@@ -94,3 +94,15 @@ def test_numbers_and_the_still_picture(scans: SteeredScans) -> None:
     assert [row["strength"] for row in rows] == 2 * ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     assert rows[0]["read as"].startswith("3 (")
     assert scans.png.startswith(b"\x89PNG")
+
+
+def test_what_is_repaired_is_told_apart_from_what_is_changed() -> None:
+    scans = torch.cat([samples.digit(1), TEST.images[TEST.labels == 8][:5]])
+    figure = SteeredScans(NET, "block3", {"toward 1": push_from(8, 1)}, scans, 1, strengths=[0, 0.04, 1], marked=[0])
+    told = ["Repaired: 0 of 1. Changed: 0 of the other 5.", "Repaired: 1 of 1. Changed: 0 of the other 5."]
+    told.append("Repaired: 1 of 1. Changed: 5 of the other 5.")
+    for step, words in enumerate(told):
+        figure.step = step
+        assert words in figure.alt
+    plain = SteeredScans(NET, "block3", {"toward 1": push_from(8, 1)}, scans, 1)
+    assert "Repaired" not in plain.alt
