@@ -25,12 +25,15 @@ def bytes_and_losses(trained: Mapping[str, Training]) -> Picture:
 
     figure = Figure(figsize=(8.4, 2.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 4))
-    rows = []
+    rows: list[dict[str, object]] = []
     for (name, training), color, line in zip(trained.items(), COLORS, LINES, strict=True):
         received, losses = kilobytes(training), training[0][1]
         left.barh(name, received, color=color)
         left.text(received + 3, name, f"{received:g} kB", va="center")
-        right.plot(losses, color=color, linestyle=line, linewidth=2, label=name)
+        # The first is wide, so that one that lies exactly on it does not hide it.
+        right.plot(
+            losses, color=color, linestyle=line, linewidth=2 if rows else 5, alpha=1 if rows else 0.45, label=name
+        )
         rows.append({"with": name, "kB in a step": received, "first loss": f"{losses[0]:.2f}"})
         rows[-1]["mean of the last five losses"] = f"{statistics.mean(losses[-5:]):.2f}"
     left.set(xlim=(0, 140), title="kB received in a step", xlabel="kB")

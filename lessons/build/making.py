@@ -199,7 +199,14 @@ def next_cells(path: Path) -> Iterator[NotebookNode]:
         header = reading.header_of(after)
         title = f"{name_of(after)[:2]} · {header.get('title', '')}"
         words = header.get("teaser") or f"you find out {header.get('finds_out', '')}."
-        yield tagged(nbformat.v4.new_markdown_cell, f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}", "next")
+        lines = [f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}"]
+        numbers = {int(name_of(chapter)[:2]): chapter for chapter in chapters}
+        for number, ways in overview.ways_on(int(name_of(path)[:2])).items():
+            if numbers.get(number, after) != after:
+                other = numbers[number]
+                link = f"[{number:02} · {reading.header_of(other)['title']}]({name_of(other)}.ipynb)"
+                lines.append(f"{' and '.join(f'*{way}*' for way in ways)}: next is {link}.")
+        yield tagged(nbformat.v4.new_markdown_cell, "\n\n".join(lines), "next")
 
 
 def reference_facts(path: Path) -> list[str]:

@@ -35,6 +35,18 @@ def parts() -> list[dict[str, Any]]:
     return list(tomllib.loads((reading.LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"])
 
 
+def ways_on(number: int) -> dict[int, list[str]]:
+    """Return the chapters that follow a chapter in its part and on the routes, each with what it follows in."""
+    is_whole = (reading.LESSONS / "index").is_dir()  # a course without an index has no parts
+    orders = {part["name"]: part["chapters"] for part in parts()} if is_whole else {}
+    orders |= {name: sorted(chapters) for name, (sign, chapters) in ROUTES.items() if sign != "●"}
+    found: dict[int, list[str]] = {}
+    for name, chapters in orders.items():
+        if number in chapters[:-1]:
+            found.setdefault(chapters[chapters.index(number) + 1], []).append(name)
+    return found
+
+
 def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
     """The map of the course, and a table for each part.
 

@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from hookscope.pictures.mosaic import encode_rgb
 from hookscope.pictures.picture import Picture
 from lessons.build import __main__ as build
-from lessons.build import making, reading, running
+from lessons.build import making, overview, reading, running
 from tests.shared.exercises import SAMPLE, TEXT
 from tests.shared.patience import PATIENCE
 
@@ -402,3 +402,14 @@ def test_check_of_the_real_course_runs_nothing(capsys) -> None:
     code = "import sys; from lessons.build.__main__ import main; main(['--check']); print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert result.stdout.split()[-1] == "False"
+
+
+def test_a_chapter_leads_on_in_its_part_and_on_its_routes() -> None:
+    assert overview.ways_on(13) == {18: ["Debug and build"]}
+    assert overview.ways_on(12) == {20: ["Debug and build", "I debug models"]}
+    assert overview.ways_on(21) == {}
+    [cell] = making.next_cells(reading.LESSONS / "13_at_scale" / "lesson.md")
+    assert cell.source.startswith("**Next:** [14 · Inside a transformer](14_inside_a_transformer.ipynb) · ")
+    assert cell.source.endswith("*Debug and build*: next is [18 · Models at work](18_models_at_work.ipynb).")
+    [cell] = making.next_cells(reading.LESSONS / "14_inside_a_transformer" / "lesson.md")
+    assert cell.source.count("](") == 1, "the next one in its part is the next one anyway"
