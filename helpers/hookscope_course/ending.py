@@ -58,7 +58,7 @@ def chapter_end(chapter: int, *models: Any) -> Card:
 
 
 def certificate(figure: HookWidget) -> Picture:
-    """Sum up the guesses and exercises of each part of the course, with a figure of the learner's own.
+    """Sum up the guesses and exercises of each part of the course that was begun, with a figure of the learner's own.
 
     Args:
         figure: the figure; its picture is shown as it is now.
@@ -74,9 +74,13 @@ def certificate(figure: HookWidget) -> Picture:
         names = [exercise.number for file in files for exercise in read_exercises(file)]
         right = sum(guesses.get(about) == "first" for about in asked)
         solved = sum(name in done for name in names)
+        if not solved and not any(about in guesses for about in asked):
+            continue
         counts = (right, len(asked), solved, len(names))
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
         guessed, exercised = (f"{some} of {all_}" for some, all_ in (counts[:2], counts[2:]))
         rows.append({"part": part["name"], "guesses right at once": guessed, "exercises solved": exercised})
+    if not rows:
+        rows.append({"part": "none begun", "guesses right at once": "", "exercises solved": ""})
     said = "Your journey through hookscope: {} of {} guesses right at once, {} of {} exercises solved.".format(*totals)
     return Picture(figure.png, figure.alt, said, rows, "Part by part")

@@ -199,7 +199,8 @@ def next_cells(path: Path) -> Iterator[NotebookNode]:
         header = reading.header_of(after)
         title = f"{name_of(after)[:2]} · {header.get('title', '')}"
         words = header.get("teaser") or f"you find out {header.get('finds_out', '')}."
-        lines = [f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}"]
+        lines = [f"This is the end of the way *{way}*." for way in overview.ends_at(int(name_of(path)[:2]))]
+        lines += [f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}"]
         numbers = {int(name_of(chapter)[:2]): chapter for chapter in chapters}
         for number, ways in overview.ways_on(int(name_of(path)[:2])).items():
             if numbers.get(number, after) != after:

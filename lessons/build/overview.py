@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,11 @@ def ways_on(number: int) -> dict[int, list[str]]:
     return found
 
 
+def ends_at(number: int) -> list[str]:
+    """Return the routes whose last chapter this is."""
+    return [name for name, (sign, chapters) in ROUTES.items() if sign != "●" and number == max(chapters)]
+
+
 def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
     """The map of the course, and a table for each part.
 
@@ -54,8 +59,8 @@ def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
         minutes_of: tells a lesson's minutes, given its path.
 
     """
-    yield nbformat.v4.new_markdown_cell(_map())
     paths = {int(name_of(path)[:2]): path for path in reading.chapter_files()}
+    yield nbformat.v4.new_markdown_cell(_map({number: minutes_of(path) for number, path in paths.items()}))
     for part in parts():
         rows = []
         for number in part["chapters"]:
@@ -67,8 +72,8 @@ def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
         yield nbformat.v4.new_markdown_cell(f"### {part['name']}\n\n{part['after']}\n\n{table}")
 
 
-def _map() -> str:
-    """A column for each part, a link for each chapter, signs for the routes."""
+def _map(minutes: Mapping[int, int]) -> str:
+    """A column for each part, a link for each chapter, signs for the routes and how long these take."""
     names = {int(name_of(path)[:2]): name_of(path) for path in reading.chapter_files()}
 
     def entry(number: int | None) -> str:
@@ -81,7 +86,10 @@ def _map() -> str:
     columns = parts()
     rows = zip_longest(*(part["chapters"] for part in columns))
     table = filling.table([part["name"] for part in columns], [[*map(entry, row)] for row in rows])
-    legend = " · ".join(f"{sign} {name}" for name, (sign, _) in ROUTES.items())
+    legend = " · ".join(
+        f"{sign} {name}" + ("" if sign == "●" else f": {sum(map(minutes.__getitem__, chapters))} minutes")
+        for name, (sign, chapters) in ROUTES.items()
+    )
     return f"## The course\n\n{table}\n\n{legend}"
 
 

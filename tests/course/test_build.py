@@ -413,3 +413,5 @@ def test_a_chapter_leads_on_in_its_part_and_on_its_routes() -> None:
     assert cell.source.endswith("*Debug and build*: next is [18 · Models at work](18_models_at_work.ipynb).")
     [cell] = making.next_cells(reading.LESSONS / "14_inside_a_transformer" / "lesson.md")
     assert cell.source.count("](") == 1, "the next one in its part is the next one anyway"
+    [cell] = making.next_cells(reading.LESSONS / "20_watchdog_report" / "lesson.md")
+    assert cell.source.startswith("This is the end of the way *I debug models*.\n\n**Next:** [21 · ")

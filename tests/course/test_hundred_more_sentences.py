@@ -258,8 +258,8 @@ def test_what_chapter_18_says_of_copies_and_of_other_forms_of_a_model() -> None:
         "`deepcopy` does not copy a function: … It does copy an object, … `deepcopy` copies the dictionary of hooks, "
         "too. … raises an error when you save. … "
         "`torch.export` runs the model once, … `torch.jit.trace` bakes a hook in as well. `torch.jit.script` raises an "
-        "error unless the arguments of the hook have types. Both are deprecated. … Code that was compiled before does "
-        "not call it.",
+        "error unless the arguments of the hook have types. Both are deprecated. … For a compiled model, the "
+        "first part holds if the hook was there before the first run.",
     )
     model, x, calls, kept = stations.make_net(), torch.tensor([[2.0, 5.0]]), list[int](), list[int]()
 

@@ -48,8 +48,13 @@ class Progress:
 
     @property
     def next(self) -> str:
-        """The title of the first chapter with an exercise that is not done; empty when all are."""
-        return next((page.title for page in self.pages if len(page.done) < len(page.exercises)), "")
+        """The title of the next chapter with an exercise that is not done; empty when all are.
+
+        Who takes one of the ways through the course skips chapters, so it begins at the last chapter with one that is.
+        """
+        last = max((at for at, page in enumerate(self.pages) if page.done), default=0)
+        order = [*self.pages[last:], *self.pages[:last]]
+        return next((page.title for page in order if len(page.done) < len(page.exercises)), "")
 
     @property
     def heading(self) -> str:

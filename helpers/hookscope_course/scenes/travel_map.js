@@ -9,6 +9,7 @@ function draw(model, el) {
   const short = Object.fromEntries(fates.map(({ name, short: words_ }) => [name, words_]));
   const guessOf = (name) => model.get("guesses")[name];
   const isVisited = (name) => model.get("visited").includes(name);
+  const mine = (guess, fate) => (short[fate].startsWith("fires, ") ? short[guess].replace("fires, ", "") : short[guess]); // both have to fit
   const calls = (count) => `called ${count}×`;
 
   const say = h("p", { class: "sc-say", role: "status" });
@@ -129,8 +130,8 @@ function draw(model, el) {
       const guess = guessOf(name);
       const shown = isVisited(name);
       const good = guess === true_;
-      card.fate.textContent = shown ? short[true_] + (guess ? (good ? " ✓" : " ✗") : "") : guess ? `your guess: ${short[guess]}` : "?";
-      card.line.setAttribute("class", shown ? `tm-fate ${guess ? (good ? "tm-good" : "tm-bad") : ""}` : "sc-soft");
+      card.fate.textContent = shown ? short[true_] + (guess ? (good ? " ✓" : ` · you: ${mine(guess, true_)}`) : "") : guess ? `your guess: ${short[guess]}` : "?";
+      card.line.setAttribute("class", shown ? `tm-fate ${good ? "tm-good" : ""}` : "sc-soft");
       card.numbers.textContent = shown ? layout === narrow ? `${value} · ${calls(number)} · then ${later}` : `returns ${value} · ${calls(number)} · ${later} after remove()` : "";
       card.sign.replaceChildren(...(shown ? [icon(true_, card.peg)] : []));
       mark(card.element, "tm-at", name === at);
@@ -155,7 +156,7 @@ function draw(model, el) {
     score.textContent = visited.length ? `${visited.length} of ${stations.length} visited${told.length ? `, ${right} of ${told.length} guesses right` : ""}` : `${guessed} of ${stations.length} guessed`;
     say.textContent = visited.length === stations.length ? "The journey is complete." :
       guessed < stations.length && !visited.length ? "Choose what becomes of the hook at each station, one click each." :
-        flying ? `The hook travels to ${flying} …` : "Travel to the stations, one after the other.";
+        flying ? `The hook travels to ${flying} …` : visited.length ? "The hook is on its way. Go on, or click a station that it has seen to read why." : "All six are guessed. The chapter travels there with you, station by station.";
   };
 
   const panel = h("div", { class: "tm-panel", role: "group", "aria-label": "The chosen station" }, ask,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import traitlets
 
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.practice.card import Card
 from hookscope_course.scenes.sheet import FORWARD, INK, LINE, PEG, SOFT, Sheet
 from hookscope_course.scenes.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
 
@@ -45,9 +46,8 @@ class TravelMap(HookWidget):
     Example:
         >>> journey = TravelMap()
         >>> journey.guesses = {"state_dict": "stays"}
-        >>> journey.visit("state_dict")
-        The travel map: 1 of 6 stations visited, 0 of 1 guesses right
-        state_dict: left behind (returns 6, 0 calls; 6 after handle.remove()); your guess: fires, handle fails
+        >>> journey.visit("state_dict").kind
+        'wrong'
 
     """
 
@@ -80,13 +80,29 @@ class TravelMap(HookWidget):
         )
         self._tell()
 
-    def visit(self, *stations: str) -> TravelMap:
-        """Travel to stations, and return the map, which shows what became of the hook there."""
+    def visit(self, *stations: str) -> Card:
+        """Travel to stations, and say what became of the hook there; the map shows it, too."""
         known = [_check(name, STATIONS, "station") for name in stations]
         self.visited = [*self.visited, *(name for name in known if name not in self.visited)]
         if known:
             self.at = known[-1]
-        return self
+        guesses = [self.guesses.get(name) for name in known]
+        wrong = any(guess and name not in self.right for name, guess in zip(known, guesses, strict=True))
+        where = " and ".join(f"`{name}`" for name in known)
+        said = [self._reason(name) for name in known]
+        if len(known) == 1:
+            return Card(f"You are at {where}:", said[0], "wrong" if wrong else "right" if all(guesses) else "note")
+        lines = [f"- `{name}`: {words}" for name, words in zip(known, said, strict=True)]
+        kind: Literal["wrong", "right", "note"] = "wrong" if wrong else "right" if all(guesses) else "note"
+        return Card(f"You have been at {where}.", "\n" + "\n".join(lines), kind)
+
+    def _reason(self, name: str) -> str:
+        found, guess = self._outcomes[name], self.guesses.get(name)
+        fate = FATES[found.fate][0]
+        if guess:
+            fate += ", as you guessed" if guess == found.fate else f", not as you guessed ({FATES[guess][0]})"
+        calls = f"{found.calls} call{'' if found.calls == 1 else 's'} of the hook"
+        return f"{fate}. It returns {found.returns}, with {calls}, and {found.after} after `handle.remove()`."
 
     @property
     def right(self) -> list[str]:
@@ -165,6 +181,12 @@ def _check(name: Any, known: Mapping[Any, object], what: str) -> Any:
     if name not in known:
         raise ValueError(f"there is no {what} {name!r}; there are: {', '.join(known)}")
     return name
+
+
+def _short(guess: Fate, fate: Fate) -> str:
+    """Name a guess beside what holds, so that both fit on a card."""
+    name = FATES[guess][0]
+    return name.removeprefix("fires, ") if FATES[fate][0].startswith("fires, ") else name
 
 
 def place_stations(*, narrow: bool = False) -> dict[str, Any]:
@@ -257,7 +279,7 @@ def _draw(journey: TravelMap) -> bytes:
         if name in journey.visited:
             found = journey._outcomes[name]
             fate = found.fate
-            sign = "" if not guess else " ✓" if guess == fate else " ✗"
+            sign = "" if not guess else " ✓" if guess == fate else f" · you: {_short(guess, fate)}"
             lines += [(FATES[fate][0] + sign, {"weight": "bold"})]
             lines += [(f"returns {found.returns} · called {found.calls}× · {found.after} after remove()", small)]
         else:

@@ -53,10 +53,18 @@ def test_what_is_done_and_what_is_next(copy: Path) -> None:
     note(shown.pages[2].exercises[1], copy)
     note("99.9", copy)  # of an older course
     shown = Progress(copy)
-    assert shown.heading == f"3 of {total} exercises solved. Next: {shown.pages[1].title}."
+    assert shown.heading == f"3 of {total} exercises solved. Next: {shown.pages[2].title}.", (
+        "the last begun, not the first"
+    )
+    for number in shown.pages[2].exercises:
+        note(number, copy)
+    assert Progress(copy).next == shown.pages[3].title
     page = shown._repr_html_()
     assert '<a href="00_start_here.ipynb">00 · Start here</a></th><td style="text-align: right">' in page
     assert ">2 of 2</td>" in page
+    for number in shown.pages[-1].exercises:
+        note(number, copy)
+    assert Progress(copy).next == shown.pages[1].title, "behind the last one, it begins again"
     for page in shown.pages:
         for number in page.exercises:
             note(number, copy)

@@ -60,8 +60,15 @@ def test_nothing_is_told_before_a_station_is_visited() -> None:
 def test_a_visit_tells_one_station_and_counts_guesses() -> None:
     journey = TravelMap()
     journey.guesses = {"export": "baked", "prune": "left"}
-    assert journey.visit("export", "prune") is journey
-    assert journey.visit("export").visited == ["export", "prune"]
+    said = repr(journey.visit("export", "prune"))
+    assert "`export`: only ×10 stays, as you guessed. It returns 60, with 0 calls of the hook" in said
+    assert "`prune`: fires, handle works, not as you guessed (left behind)." in said
+    assert STATIONS["prune"].why not in said, "that is for the lesson, and for the map"
+    assert journey.visit("export").kind == "right"
+    assert journey.visit("prune").kind == "wrong"
+    assert TravelMap().visit("prune").kind == "note"
+    journey.visit("export")
+    assert journey.visited == ["export", "prune"]
     assert journey.right == ["export"]
     assert journey.summary().startswith(
         "The travel map: 2 of 6 stations visited, 1 of 2 guesses right\nexport: only ×10"
@@ -69,7 +76,8 @@ def test_a_visit_tells_one_station_and_counts_guesses() -> None:
     known = {row["station"]: row["returns"] for row in journey.numbers()}
     assert (known["export"], known["prune"], known["deepcopy"]) == (60, 60, "?")
     assert journey.at == "export"
-    assert journey.visit(*STATIONS).png != TravelMap().png
+    journey.visit(*STATIONS)
+    assert journey.png != TravelMap().png
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -101,9 +109,12 @@ def test_cards_are_on_the_map_and_do_not_overlap(narrow: bool) -> None:
 def test_the_certificate_counts_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hookscope_course.practice.score.read", lambda: {"18.1": "first", "18.2": "second"})
     monkeypatch.setattr("hookscope_course.learner.progress.read", lambda copy: {"11.1": "today", "18.2": "today"})
-    found = certificate(TravelMap().visit("prune"))
+    journey = TravelMap()
+    journey.visit("prune")
+    found = certificate(journey)
     rows = {row["part"]: row for row in found.rows}
     assert str(rows["Debug and build"]["guesses right at once"]).startswith("1 of ")
     assert str(rows["Debug and build"]["exercises solved"]).startswith("2 of ")
     assert found.caption.startswith("Your journey through hookscope: 1 of ")
     assert "prune: fires, handle works" in found.alt
+    assert [*rows] == ["Debug and build"], "parts that were not begun do not count"
