@@ -35,7 +35,7 @@ function draw(model, el) {
   const heading = h("strong", {});
   const message = h("span", {});
   const status = h("p", { class: "gs-said", role: "status", tabindex: "-1" }, sign, " ", heading, " ", message);
-  const how = h("p", { class: "gs-how" }, `${HOW[kind]} in place of ____. Then go on with Shift+Enter.`);
+  const how = h("p", { class: "gs-how" });
   const tell = (answer) => put(model, { answer });
   // In a field, Shift+Enter is a key of the field. From the status, it runs the cell and goes on to the next one.
   const leave = () => status.focus({ preventScroll: true });
@@ -149,6 +149,7 @@ function draw(model, el) {
     heading.replaceChildren(...worded(model.get("heading")));
     message.replaceChildren(...worded(model.get("message")));
     status.dataset.mood = model.get("mood");
+    how.textContent = model.get("mood") === "not attempted" ? `${HOW[kind]} in place of ____. Then go on with Shift+Enter.` : "Go on with Shift+Enter.";
     judged?.();
     const over = model.get("is_over");
     if (over && controls.contains(document.activeElement) && !goOn()) leave();
