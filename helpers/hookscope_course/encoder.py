@@ -15,7 +15,15 @@ from hookscope.samples.minilm import SENTENCE_WEIGHTS
 if TYPE_CHECKING:
     from transformers import BertModel
 
-__all__ = ["SENTENCE", "draw_heads", "load_encoder", "record_weights", "recorded_weights"]
+__all__ = [
+    "SENTENCE",
+    "draw_heads",
+    "draw_values",
+    "load_encoder",
+    "record_weights",
+    "recorded_values",
+    "recorded_weights",
+]
 
 SENTENCE = "The pilot landed the old plane on a field near the village."
 PIECES = ("[CLS]", *SENTENCE.lower().replace(".", " .").split(), "[SEP]")
@@ -75,6 +83,13 @@ def recorded_weights() -> Tensor:
     return load_file(RECORDING)["weights"].float()
 
 
+def recorded_values() -> Tensor:
+    """Return the recorded length of the value vector of [CLS], as a share of the others: (layers, heads)."""
+    from safetensors.torch import load_file
+
+    return load_file(RECORDING)["values"].float()
+
+
 def record_weights() -> None:
     """Write the recording again, after `SENTENCE` was changed."""
     from safetensors.torch import save_file
@@ -84,7 +99,50 @@ def record_weights() -> None:
     model, _, batch, _ = load_encoder()
     maps = hookscope.attention(model, kwargs=batch)
     weights = torch.cat([maps[name].weights for name in maps])
-    save_file({"weights": weights.half().contiguous()}, RECORDING)
+    with hookscope.capture(model, "**.self.value") as seen, torch.no_grad():
+        model(**batch)
+    norms = torch.stack([seen[name].output[0].unflatten(-1, (12, -1)).norm(dim=-1) for name in seen])
+    values = norms[:, 0] / norms[:, 1:].mean(dim=1)
+    save_file({"weights": weights.half().contiguous(), "values": values.half().contiguous()}, RECORDING)
+
+
+def draw_values(weight: Tensor, length: Tensor) -> Picture:
+    """Draw a dot for each head: how much weight it gives to [CLS], and how long the value vector there is.
+
+    Args:
+        weight: the mean weight to [CLS], (layers, heads).
+        length: the norm of the value vector of [CLS], as a share of the mean of the others, (layers, heads).
+
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    axes = figure.subplots()
+    most = weight > 0.5
+    axes.axvspan(0.5, 1.02, color="#f1ebf8", zorder=0)
+    for chosen, color, label in ((most, "#6b3fa0", "more than half"), (~most, "#7a8694", "less")):
+        axes.plot(weight[chosen], length[chosen], "o", color=color, alpha=0.75, label=label)
+    axes.set(xlabel="weight to [CLS]", ylabel="length of its value vector", yscale="log", xlim=(0, 1.02))
+    axes.set_yticks([0.01, 0.1, 1], labels=["1 %", "10 %", "as the others"])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(0.5, 1))
+    rows: list[dict[str, object]] = [
+        {
+            "layer": layer,
+            "head": head,
+            "weight to [CLS]": round(float(weight[layer, head]), 2),
+            "length of its value vector": f"{float(length[layer, head]):.1%}",
+        }
+        for layer in range(weight.shape[0])
+        for head in range(weight.shape[1])
+    ]
+    span = f"{float(length[most].min()):.0%} to {float(length[most].max()):.0%}"
+    alt = (
+        f"A dot for each of {weight.numel()} heads. {int(most.sum())} give more than half of their weight to [CLS]. "
+        f"For these, the length of its value vector is {span} of that of the others."
+    )
+    return from_figure(figure, alt, "What a head gives to [CLS], and what it finds there", rows)
 
 
 def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Picture:

@@ -127,6 +127,19 @@ def test_on_each_page(opened: Lab) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 800})
 
 
+def test_a_place_can_be_clicked_and_space_plays(opened: Lab) -> None:
+    lab, stage = opened, opened.stage("The bridge")
+    lab.kernel("bridge.place = 0")
+    stage.locator(".sc-slot").nth(6 + 3).locator("circle").click()  # the fourth place of rank 1
+    lab.told("print(bridge.place)", "3")
+    expect(stage.locator(".sc-peg[data-rank='1']")).to_be_focused()
+    lab.page.keyboard.press("Home")
+    lab.told("print(bridge.place)", "0")
+    lab.page.keyboard.press("Space")
+    expect(stage.locator(".sc-play")).to_have_text(re.compile("Pause"))
+    lab.told("print(bridge.place)", "5")
+
+
 def test_shift_enter_in_a_figure_that_was_touched_runs_the_next_cell(lab: Lab) -> None:
     """JupyterLab would run the figure's cell again, and what was done in the figure would be lost."""
     counted = "{0} = globals().get('{0}', 0) + 1\n".format

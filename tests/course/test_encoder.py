@@ -173,3 +173,21 @@ def test_what_the_other_box_says_of_weights_and_fused_layers() -> None:
             fused(torch.randn(1, 3, 8))
     assert called.count("Linear") == 2
     assert "NonDynamicallyQuantizableLinear" not in called, "out_proj is used, and not called"
+
+
+def test_the_values_of_the_heads_are_as_the_page_says() -> None:
+    weights, length = encoder.recorded_weights(), encoder.recorded_values()
+    page = encoder.draw_values(weights[..., 1:, 0].mean(-1), length)
+    assert page.alt.startswith("A dot for each of 72 heads. 31 give more than half of their weight to [CLS].")
+    assert "is 1% to 14% of that" in page.alt
+    assert len(page.rows) == 72
+    if samples.has_sentence_weights():
+        model, _, batch, _ = encoder.load_encoder()
+        with torch.no_grad():
+            layer = model.encoder.layer[1].attention.self
+            kept: list[Tensor] = []
+            with layer.value.register_forward_hook(lambda module, args, output: kept.append(output[0])):
+                model(**batch)
+        norms = kept[0].view(kept[0].shape[0], 12, 32).norm(dim=-1)
+        expected = norms[0] / norms[1:].mean(0)
+        assert torch.allclose(length[1], expected, atol=1e-2)

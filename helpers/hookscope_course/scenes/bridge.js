@@ -35,6 +35,12 @@ function draw(model, el) {
       drop: (place) => { halt(); shown = null; if (place !== null) go(Number(place)); show(); },
       press: () => go((at() + 1) % places.length),
     });
+    hook.element.addEventListener("keydown", (event) => { // elsewhere in the figure, Space plays as well
+      if (event.key !== " ") return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      if (controls.playing()) controls.pause(); else controls.play();
+    }, true);
     hook.element.addEventListener("keydown", (event) => {
       if (!event.key.startsWith("Arrow") || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
@@ -55,7 +61,9 @@ function draw(model, el) {
     ranks = layout.slots.map((slots, rank) => {
       const plate = box([0, 0, ...layout.plate], `rank ${rank} sees`, "forward", font);
       plate.element.classList.add("br-plate");
-      return { plate, rings: slots.map((each) => slot(each, radius, font)), hook: hookOf(rank), value: token(font) };
+      const [rings, hook] = [slots.map((each) => slot(each, radius, font)), hookOf(rank)];
+      rings.forEach((ring, place) => ring.addEventListener("click", () => { go(place); hook.element.focus({ preventScroll: true }); }));
+      return { plate, rings, hook, value: token(font) };
     });
     const boxes = layout.boxes.map(([rank, name, x_, y_, w, h_, way]) => {
       const each = box([x_, y_, w, h_], name, way, font);
@@ -128,7 +136,7 @@ function draw(model, el) {
   const controls = player(model, {
     go, at, last: () => places.length - 1, dwell: () => 1600, text: () => `${at() + 1} of ${places.length}`,
   });
-  const keys = h("p", { class: "sc-keys" }, "Drag the hook on either rank. The other one follows.",
+  const keys = h("p", { class: "sc-keys" }, "Drag the hook on either rank, or click a place. The other one follows.",
     h("span", { class: "sc-keyboard" }, " Keys: → moves it on, ← back, Home and End jump, Space plays."));
   const figure = h("div", { class: "sc-figure" }, say, holder, controls.element, keys);
   const root = stage(model, el, "The bridge", figure);

@@ -69,7 +69,7 @@ def train_one_step(first: float = 2.0, second: float = 4.0) -> dict[str, float]:
     optimizer.register_step_pre_hook(lambda *given: note("step pre-hook", layer.weight.grad))
     ddp = nn.parallel.DistributedDataParallel(layer)
     ddp.register_comm_hook(None, average)
-    ddp(torch.tensor([[first if dist.get_rank() == 0 else second]])).sum().backward()
+    ddp(torch.tensor([[float(first if dist.get_rank() == 0 else second)]])).sum().backward()
     optimizer.step()
     note("weight", layer.weight)
     return seen

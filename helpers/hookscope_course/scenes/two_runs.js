@@ -194,7 +194,7 @@ function draw(model, el) {
     mark(gap.fill, "tr-below", logits < 0);
     gap.number.textContent = logits.toFixed(2).replace("-", "−");
     const dashes = gap.element.hidden ? "" : " Dashed: the two runs as they are.";
-    panel.firstChild.textContent = (told ? `The corrupted run, with ${cellOf(at).name} from the clean run:` : "The corrupted run, as it is:") + dashes;
+    panel.firstChild.textContent = (told ? `The corrupted run, with ${cellOf(at).name} from the clean run.` : "The corrupted run, as it is.") + dashes;
     const open = reds.length - found();
     say.textContent = flying ? "The value goes over, and the rest of the corrupted run is computed with it …" : told ? cellOf(at).said :
       "Click a box. A hook carries its value from the clean run into the corrupted one.";
