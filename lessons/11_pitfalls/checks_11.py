@@ -30,7 +30,10 @@ def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module
     with registrations() as registered:
         counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
-        return Wrong(f"the cell ran three times, with one call of the net each time, and counted {numbers(counted)}")
+        other = "; a hook of somebody else is on the net, too" if counted == [0, 0, 0] else ""
+        return Wrong(
+            f"the cell ran three times, with one call of the net each time, and counted {numbers(counted)}{other}"
+        )
     found = probing.left_on(net) - 1
     if found > 1:
         return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
@@ -41,6 +44,13 @@ def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module
 
 @allows("random")
 def check_q2(net_class: Callable[[], nn.Module]) -> Wrong | None:
+    with registrations() as registered:
+        wrong = _wrong_notes(net_class)
+    no_hook = Wrong("the net stores the right values, but no hook does it; register one hook, when the net is created")
+    return wrong or (None if registered else no_hook)
+
+
+def _wrong_notes(net_class: Callable[[], nn.Module]) -> Wrong | None:
     for weight in (2.0, 3.0):
         net: Any = net_class()
         nn.init.constant_(net.layer.weight, weight)
@@ -121,6 +131,8 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
         next(average.parameters()).zero_()
     if next(net.parameters()).item() != weight:
         return Wrong("your average shares its weights with the net; training would change both")
+    if (found := probing.left_on(average)) > 1:
+        return Wrong(f"what you stored is right, but {found} hooks are on the average; the copied one still runs")
     return None
 
 

@@ -354,3 +354,11 @@ def test_a_score_says_what_was_right_at_once_and_what_at_the_second_try() -> Non
     for about, outcome in (("01.1", "second"), ("01.2", "second"), ("01.3", "first"), ("01.4", "shown")):
         score.keep(about, outcome)
     assert score.line_of(1, 4) == "1 of 4 right at once, 2 at the second try"
+
+
+@pytest.mark.parametrize(
+    ("guess", "said"), [({"stem"}, "Not only stem."), ({"mix"}, "Not mix."), ({"mix", "stem"}, "Not mix")]
+)
+def test_a_part_of_the_answer_is_not_called_wrong(guess: set[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookscope_course.practice.score.wrong_guesses", lambda about: [])
+    assert repr(Guess(guess, about="11.3").compare({"relu", "stem"})).startswith(said)

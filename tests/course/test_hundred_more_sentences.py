@@ -51,7 +51,7 @@ def test_what_chapter_11_says_of_hooks_that_watch_and_of_what_they_keep() -> Non
         "11",
         "The other two hooks hold the previous output, too, but only `latest` returns it. "
         "… because the first `pop` returns the None. … The output of `stem`, the output of `relu` and the sum share "
-        "the same memory. … `mix` and `head` return new tensors, … saved tensors until a backward pass.",
+        "the same memory. … `mix` and `head` return new tensors, … it also keeps the whole graph alive.",
     )
     latest, layer, append = list[Any]([None]), nn.Identity(), list[Any].append
     layer.register_forward_hook(lambda module, args, output: append(latest, output) or latest.pop(0))
@@ -268,8 +268,7 @@ def test_what_chapter_18_says_of_copies_and_of_other_forms_of_a_model() -> None:
         "`deepcopy` does not copy a function: … It does copy an object, … `deepcopy` copies the dictionary of hooks, "
         "too. … raises an error when you save. … "
         "`torch.export` runs the model once, … `torch.jit.trace` bakes a hook in as well. `torch.jit.script` raises an "
-        "error unless the arguments of the hook have types. Both are deprecated. … For a compiled model, the "
-        "first part holds if the hook was there before the first run.",
+        "error unless the arguments of the hook have types. Both are deprecated.",
     )
     model, x, calls, kept = stations.make_net(), torch.tensor([[2.0, 5.0]]), list[int](), list[int]()
 

@@ -208,7 +208,8 @@ class Comparison:
                 return Card("Right, at the second try.", f"{self._told} {asked.because}".strip(), "right")
             return Card(found.heading, self._answer, "right")
         reason, is_first = _reason(guess, actual, asked), not before or before == [worded(guess)]
-        not_it = "Not this time." if isinstance(actual, bool) else f"Not {said}{_too(guess, actual, asked)}."
+        only = "only " if _is_part(guess, actual) else ""
+        not_it = "Not this time." if isinstance(actual, bool) else f"Not {only}{said}{_too(guess, actual, asked)}."
         if is_first:
             before[:] = [worded(guess)]
         if is_first and not _is_either_or(actual, asked):
@@ -244,6 +245,13 @@ def _too(guess: Any, actual: Any, asked: Question) -> str:
     if not asked.slider or not isinstance(guess, int | float):
         return ""
     return ": too high" if guess > actual else ": too low"
+
+
+def _is_part(guess: Any, actual: object) -> bool:
+    """Whether all that was chosen is right, and something is missing."""
+    if not isinstance(actual, set | frozenset) or not isinstance(guess, set | frozenset | list | tuple):
+        return False
+    return {*map(str, guess)} < {*map(str, actual)}
 
 
 def _statements(reason: str) -> str:

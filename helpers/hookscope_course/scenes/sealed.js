@@ -61,7 +61,9 @@ function draw(model, el) {
       tab.textContent = `${place + 1} · ${boxes[place].title}${isOpen(place) ? ` ✓ ${points(place)}` : ""}`;
     });
     const score = boxes.reduce((sum, box, place) => sum + (isOpen(place) ? points(place) : 0), 0);
-    total.textContent = `Your score: ${score} of ${worth * boxes.length}`;
+    const isOver = boxes.every((_, place) => isOpen(place));
+    total.textContent = `${isOver ? "All seals are broken. " : ""}Your score: ${score} of ${worth * boxes.length}`;
+    mark(total, "sm-over", isOver);
     symptom.textContent = boxes[at].symptom;
     for (const button of asks) {
       const used = asked.includes(button.dataset.question);
@@ -76,7 +78,7 @@ function draw(model, el) {
     }
     row.hidden = opened;
     verdict.textContent = said(at) || `This box is worth ${points(at)} points now. A question costs ${question}, a wrong guess ${wrong}.`;
-    if (said(at) && !opened) verdict.textContent += ` ${points(at)} points are left.`;
+    if (said(at) && !opened) verdict.textContent += ` ${points(at)} point${points(at) === 1 ? " is" : "s are"} left.`;
     verdict.classList.toggle("sm-right", opened);
     reveal.hidden = !opened;
     reveal.replaceChildren(...(opened ? [h("pre", { class: "hs-code", tabindex: "0", "aria-label": "The mistake" }, boxes[at].code), h("p", {}, boxes[at].cure)] : []));

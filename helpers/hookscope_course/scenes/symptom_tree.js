@@ -35,6 +35,7 @@ function draw(model, el) {
   const show = () => {
     const path = model.get("path");
     const { found, end } = steps();
+    const key = columns.contains(document.activeElement) ? document.activeElement.dataset.key : undefined; // it is drawn anew
     symptoms.replaceChildren(h("p", { class: "st-head" }, "What do you see?"),
       ...Object.keys(tree).map((symptom) => button(symptom, [symptom], `0 ${symptom}`, symptom === path[0])));
     asks.replaceChildren(h("p", { class: "st-head" }, "Ask"),
@@ -44,6 +45,7 @@ function draw(model, el) {
       h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": "What to write", ...ownKeys }, end.code))]
       : [h("p", { class: "st-empty" }, "")]));
     link();
+    if (key !== undefined) columns.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
   };
 
   /** Draw the path: from the symptom to the first question, from each answer to the next one, and to the cure. */

@@ -82,7 +82,7 @@ _CALLED = Ask(
         (
             "a backward hook",
             Cure(
-                "torch found no tensor in what the module returned, such as a dict or a tuple in a tuple.",
+                "The module returned its tensor in a dict, or in a tuple in a tuple. torch does not look there.",
                 "In a forward hook, put a tensor hook on the tensor.",
                 "def watch(module, args, output):\n    output[1][0].register_hook(hook)",
             ),
@@ -130,7 +130,7 @@ SYMPTOMS: dict[str, Ask] = {
                 "yes",
                 Ask(
                     "Was its layer called?",
-                    "hookscope.capture(model, '*').uncalled",
+                    "with hookscope.capture(model, '*') as seen:\n    model(x)\nprint(seen.uncalled)",
                     (("no", _NOT_CALLED), ("yes", _CALLED)),
                 ),
             ),
@@ -152,7 +152,7 @@ SYMPTOMS: dict[str, Ask] = {
                 "one",
                 Ask(
                     "How often is the layer called?",
-                    "hookscope.capture(model).order",
+                    "with hookscope.capture(model) as seen:\n    model(x)\nprint(seen.order)",
                     (
                         (
                             "several times",
@@ -177,8 +177,8 @@ SYMPTOMS: dict[str, Ask] = {
         ),
     ),
     "My hook changes the result": Ask(
-        "What does the value become behind the hook?",
-        "hookscope.record(model, values=True)",
+        "What is different after your hook has run?",
+        "with hookscope.record(model, values=True) as log:\n    model(x)\nprint(log)",
         (
             (
                 "another output or input",
@@ -200,7 +200,7 @@ SYMPTOMS: dict[str, Ask] = {
     ),
     "What I kept is wrong": Ask(
         "Was it overwritten later?",
-        "hookscope.capture(model).overwritten",
+        "with hookscope.capture(model) as seen:\n    model(x)\nprint(seen.overwritten)",
         (
             (
                 "yes",

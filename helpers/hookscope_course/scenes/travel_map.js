@@ -54,7 +54,7 @@ function draw(model, el) {
   const pick = (name) => { halt(); put(model, { at: name }); show(); };
   const travel = () => {
     const name = model.get("at");
-    if (isVisited(name) || flying) return;
+    if (isVisited(name) || flying || !guessOf(name)) return;
     flying = name;
     show();
     dot.fly(layout.ways[name], FLIGHT, { value: "×10", way: "forward" }, () => {
@@ -147,7 +147,7 @@ function draw(model, el) {
     }
     ask.textContent = `${at}: ${does} What becomes of the hook?`;
     why.textContent = known ? `It returns ${returns}, the hook is ${calls(count)}, and after handle.remove() it returns ${after}. ${reason}` : "";
-    run.setAttribute("aria-disabled", String(known || Boolean(flying)));
+    run.setAttribute("aria-disabled", String(known || Boolean(flying) || !guessOf(at))); // guess first
     mark(run, "hs-lit", !known && Boolean(guessOf(at)));
     const guessed = Object.keys(model.get("guesses")).length;
     const visited = model.get("visited");
@@ -155,8 +155,8 @@ function draw(model, el) {
     const right = told.filter((name) => guessOf(name) === byName[name].fate).length;
     score.textContent = visited.length ? `${visited.length} of ${stations.length} visited${told.length ? `, ${right} of ${told.length} guesses right` : ""}` : `${guessed} of ${stations.length} guessed`;
     say.textContent = visited.length === stations.length ? "The journey is complete." :
-      guessed < stations.length && !visited.length ? "Choose what becomes of the hook at each station, one click each." :
-        flying ? `The hook travels to ${flying} …` : visited.length ? "The hook is on its way. Go on, or click a station that it has seen to read why." : "All six are guessed. The chapter travels there with you, station by station.";
+      stations.some(({ name }) => !isVisited(name) && !guessOf(name)) ? "Choose what becomes of the hook at each station, one click each." :
+        flying ? `The hook travels to ${flying} …` : "All are guessed. The chapter travels there with you, station by station. Click a visited one to read why.";
   };
 
   const panel = h("div", { class: "tm-panel", role: "group", "aria-label": "The chosen station" }, ask,

@@ -30,12 +30,30 @@ def test_every_way_ends_in_a_cure_and_needs_three_questions_at_most() -> None:
             assert ask.question.endswith("?")
 
 
-def test_each_tool_of_hookscope_is_there() -> None:
-    model = nn.Sequential(nn.Linear(1, 1))
-    for _, way, _ in paths():
-        for ask, _ in way:
-            if ask.tool.startswith("hookscope."):
-                eval(ask.tool, {"hookscope": hookscope, "model": model})
+def test_each_tool_of_hookscope_answers_its_question_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    class Net(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.relu(self.stem(x))  # type: ignore[no-any-return, operator]
+
+    model = Net()
+    for name, layer in {"stem": nn.Linear(1, 1), "relu": nn.ReLU(inplace=True), "head": nn.Linear(1, 1)}.items():
+        model.add_module(name, layer)
+    model.stem.register_forward_hook(print)  # type: ignore[union-attr, operator]
+    told = {}
+    for tool in {ask.tool for _, way, _ in paths() for ask, _ in way if "hookscope." in ask.tool}:
+        of_tool = (
+            nn.Sequential(nn.Linear(1, 1)) if "record" in tool else model
+        )  # its backward hooks forbid in-place steps
+        exec(tool, {"hookscope": hookscope, "model": of_tool, "x": torch.ones(1, 1)})
+        told[tool] = capsys.readouterr().out
+    assert len(told) == 5
+    of = {
+        part: next(out for tool, out in told.items() if part in tool) for part in ("uncalled", "order", "overwritten")
+    }
+    assert "head" in of["uncalled"]
+    assert "stem" in of["order"]
+    assert "stem" in of["overwritten"]
+    assert "forward" in next(out for tool, out in told.items() if "record" in tool)
 
 
 def test_the_whole_tree_is_in_the_alt_text_and_the_numbers() -> None:
