@@ -94,6 +94,12 @@ class HeadReview(Points):
         self.looks: dict[Head, float] = {}
         self.steering: list[Steering] = []
 
+    @property
+    def shown(self) -> dict[Head, int]:
+        """The heads whose numbers are on the page: those that are named, and all once the first two points are made."""
+        found = not any(criterion.problem for criterion in self.criteria[:2])
+        return {head: turned for head, turned in self.turned.items() if found or head in self.heads.values()}
+
     def picture(self) -> Picture:
         """Return the page: the heads, the things that are handed out, the sentence."""
         caption = f"A report on one head: {self.points} of {len(self.criteria)} points"
@@ -309,6 +315,8 @@ def _vector_of(block: Block, steer: Hook) -> Tensor:
         rows = torch.randn(2, tokens, block.norm1.normalized_shape[0], generator=draw, dtype=torch.float64)
         given = rows.clone()
         added = _result(steer(block, (rows.flip(0),), given), given, rows) - rows
+        if not torch.equal(given, rows):
+            raise RefusedError("your hook wrote into `output`; return a changed copy")
         if not torch.allclose(added[:, :-1], torch.zeros_like(added[:, :-1]), atol=1e-6):
             raise RefusedError("your hook changes other rows than that of the last token; change `[:, -1]` only")
         vectors += [*added[:, -1]]
@@ -376,13 +384,17 @@ def _draw(found: HeadReview) -> bytes:
     heads = panels["heads"]
     blocks, numbers = (max(head[axis] for head in found.turned) + 1 for axis in (0, 1))
     for (block, number), turned in found.turned.items():
-        share = turned / COUNT
+        is_shown = (block, number) in found.shown
+        share = turned / COUNT if is_shown else 0.0
         heads.add_patch(
             Rectangle(
                 (number, block), 1, 1, facecolor=(0.95, 0.96 - 0.4 * share, 0.97 - 0.45 * share), edgecolor="white"
             )
         )
         middle: dict[str, Any] = {"ha": "center", "va": "center", "color": _INK}
+        if not is_shown:
+            heads.text(number + 0.5, block + 0.5, "?", fontsize=14, **middle)
+            continue
         heads.text(number + 0.5, block + 0.46, f"turns {turned}", fontsize=11, **middle)
         heads.text(number + 0.5, block + 0.7, f"looks {found.looks[block, number]:.2f}", fontsize=9, **middle)
     for field, (block, number) in found.heads.items():
@@ -451,16 +463,17 @@ def _words(found: HeadReview, steering: bool = True) -> str:
 
 def _alt(found: HeadReview) -> str:
     grid = "; ".join(
-        f"head {head} turns {turned} and looks {found.looks[head]:.2f}" for head, turned in found.turned.items()
+        f"head {head} turns {turned} and looks {found.looks[head]:.2f}" for head, turned in found.shown.items()
     )
-    return f"A page. On the left all heads: {grid}. On the right bars, and below: {_words(found)}".replace("\n", " ")
+    grid = grid or "none is named yet"
+    return f"A page. On the left the heads: {grid}. On the right bars, and below: {_words(found)}".replace("\n", " ")
 
 
 def _rows(found: HeadReview) -> list[dict[str, object]]:
     marks = {head: field for field, head in found.heads.items()}
     rows: list[dict[str, object]] = [
         {"what": f"head {head}", "in the report": marks.get(head, ""), "turns": turned, "looks": found.looks[head]}
-        for head, turned in found.turned.items()
+        for head, turned in found.shown.items()
     ]
     return rows + [
         {"what": row.done, "the right thing": row.right, f"{WHO}'s thing": row.hers, "another": row.another}

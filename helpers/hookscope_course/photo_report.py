@@ -321,7 +321,9 @@ def _scales_of(head: nn.Module, quiet: Hook) -> Tensor:
     draw = torch.Generator().manual_seed(0)
     maps = torch.rand(2, 1280, 5, 5, generator=draw, dtype=torch.float64) + 1
     given = torch.rand(2, 320, 5, 5, generator=draw, dtype=torch.float64)
-    factors = _result(quiet(head, (given,), maps.clone()), maps) / maps
+    factors = _result(quiet(head, (given,), output := maps.clone()), maps) / maps
+    if not torch.equal(output, maps):
+        raise RefusedError("your hook wrote into `output`; return a changed copy")
     scales = factors[0, :, 0, 0]
     if not torch.allclose(factors, scales[:, None, None].expand_as(factors), atol=1e-6):
         raise RefusedError(

@@ -17,7 +17,7 @@ from lessons.build.reading import name_of
 
 ROUTES = {
     "I have 90 minutes (single sections)": ("●", {0, 3, 7, 8, 11}),
-    "I look into photographs": ("◆", {0, 3, 5, 6, 10, 19}),
+    "I look into photographs": ("◆", {0, 3, 5, 6, 8, 10, 19}),
     "I debug models": ("■", {0, 2, 3, 7, 11, 12, 20}),
     "I look into language models": ("▲", {0, 3, 4, 14, 15, 16, 21}),
 }

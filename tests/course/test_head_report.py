@@ -133,6 +133,11 @@ def writes_and_returns_nothing(module: nn.Module, args: Any, output: Tensor) -> 
         (42, {4, 5}, "write a forward hook"),
         (lambda module, args, output: None, {4, 5}, "returned None, so the output of `blocks.0` stayed"),
         (writes_and_returns_nothing, {4, 5}, "wrote into `output` and returned None"),
+        (
+            lambda module, args, output: writes_and_returns_nothing(module, args, output) or output,
+            {4, 5},
+            "changed copy",
+        ),
         (lambda module, args, output: output, {4, 5}, "changes nothing"),
         (lambda module, args, output: output[:, -1], {4, 5}, "return all the rows"),
         (lambda module, args, output: 0, {4, 5}, "returned int"),
@@ -184,6 +189,16 @@ def test_a_page_with_nothing_on_it_yet() -> None:
     assert not isinstance(page, Card)
     assert "Your sentence is missing" in page.alt
     assert page.png
+    assert "none is named yet" in page.alt
+    assert [row for row in page.rows if "turns" in row] == [], "the heads are for the learner to find"
+
+
+def test_the_page_shows_the_heads_that_are_named_until_they_are_found() -> None:
+    page = review({**REPORT, "head": (1, 0), "control": None}, STEER).picture()
+    assert [row["what"] for row in page.rows if "turns" in row] == ["head (1, 0)"]
+    assert f"head {HEAD} turns" not in page.alt
+    page = review({**REPORT, "turned": None, "limits": None}, None).picture()
+    assert len([row for row in page.rows if "turns" in row]) == 8
 
 
 def test_the_question_has_the_statements_and_the_bounds() -> None:

@@ -33,7 +33,7 @@ function draw(model, el) {
   const word = (words_, at, anchor = "middle") => s("text", { x: at[0], y: at[1], "text-anchor": anchor, "font-size": 13 }, words_);
   const ticks = [0, 0.5, 1].flatMap((share) => [s("line", { class: "sv-line", x1: CL, x2: CW - CR, y1: y(share), y2: y(share) }), word(percent(share), [CL - 6, y(share) + 4], "end")]);
   const below = strengths.flatMap((strength, at) => (Number.isInteger(strength) ? [word(String(strength).replace("-", "−"), [x(at), CB + 18])] : []));
-  const kinds = [["vector", 0, "sv-wanted", wanted], ["vector", 2, "sv-rest", rest], ["random", 0, "sv-random", `${wanted}, random pushes (mean of ${many})`]];
+  const kinds = [["vector", 0, "sv-wanted", wanted], ["vector", 2, "sv-rest", rest], ["random", 0, "sv-random", `${wanted}, random pushes (mean of ${many})`], ["random", 2, "sv-broken", `${rest}, random pushes`]];
   const curves = kinds.map(([kind, group, look]) => ({ kind, group, line: s("polyline", { class: look }), dot: s("circle", { class: `${look} sv-dot`, r: 5 }) }));
   const here = s("line", { class: "sv-here", y1: CT - 4, y2: CB + 4 });
   const chart = s("svg", { class: "sc-scene sv-chart", viewBox: `0 0 ${CW} ${CH}`, role: "img" },
@@ -73,7 +73,7 @@ function draw(model, el) {
     here.setAttribute("x1", x(at));
     here.setAttribute("x2", x(at));
     legend.forEach(({ share }, n) => { share.textContent = percent(runs[place][kinds[n][0]][at].shares[kinds[n][1]]); });
-    chart.setAttribute("aria-label", `Three curves from strength ${strengths[low]} to ${strengths[high]}. At ${strength}: ` +
+    chart.setAttribute("aria-label", `Four curves from strength ${strengths[low]} to ${strengths[high]}. At ${strength}: ` +
       kinds.map(([kind, which, , name]) => `${name} ${percent(runs[place][kind][at].shares[which])}`).join("; "));
   };
 

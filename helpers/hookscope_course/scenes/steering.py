@@ -66,9 +66,9 @@ def write_pushed(
 class SteeringSlider(HookWidget):
     """Multiply a steering vector by a strength from −2 to 8, and see what the model writes.
 
-    The figure shows how likely the words are that you want, how likely no word of any group is, and what random vectors
-    of the same length do, on average. The curves appear as far as the slider has been. All runs are made by the model
-    when the figure is made, with a plain forward hook.
+    The figure shows how likely the words are that you want, how likely no word of any group is, and the same for random
+    vectors of the same length, on average. The curves appear as far as the slider has been. All runs are made by the
+    model when the figure is made, with a plain forward hook.
 
     Args:
         model: a `story_lm()`, or another model of its vocabulary.
@@ -113,7 +113,7 @@ class SteeringSlider(HookWidget):
         text: str,
         groups: Mapping[str, Collection[str]],
         *,
-        rest: str = "no verb",
+        rest: str = "another word",
         places: Mapping[str, int | None] | None = None,
         seed: int = 0,
     ) -> None:
@@ -198,9 +198,10 @@ class SteeringSlider(HookWidget):
         wanted, _, rest = self._data["names"]
         random = self._data["runs"][self.place]["random"][STRENGTHS.index(self.strength)]
         self.alt = (
-            f"A slider for the strength, at {self.strength:g}, and three curves from −2 to 8. The model writes: "
+            f"A slider for the strength, at {self.strength:g}, and four curves from −2 to 8. The model writes: "
             f"{self.written}. {_upper(wanted)}: {_percent(self.probability)}; {rest}: "
-            f"{_percent(self._run['shares'][2])}; {wanted} with random pushes: {_percent(random['shares'][0])}."
+            f"{_percent(self._run['shares'][2])}; with random pushes {wanted}: {_percent(random['shares'][0])}, "
+            f"{rest}: {_percent(random['shares'][2])}."
         )
 
     def numbers(self) -> Rows:
@@ -213,6 +214,7 @@ class SteeringSlider(HookWidget):
                 wanted: _percent(runs["vector"][n]["shares"][0]),
                 rest: _percent(runs["vector"][n]["shares"][2]),
                 f"{wanted}, random pushes": _percent(runs["random"][n]["shares"][0]),
+                f"{rest}, random pushes": _percent(runs["random"][n]["shares"][2]),
                 "it writes": " ".join(runs["vector"][n]["words"]),
             }
             for n in range(0, len(STRENGTHS), 4)
@@ -234,6 +236,7 @@ class SteeringSlider(HookWidget):
             ("vector", 0, "-", _COLORS[0], wanted),
             ("vector", 2, "--", _COLORS[2], rest),
             ("random", 0, ":", _COLORS[1], f"{wanted}, mean of {RANDOM} random pushes"),
+            ("random", 2, ":", _COLORS[2], f"{rest}, mean of {RANDOM} random pushes"),
         )
         for kind, group, style, color, name in curves:
             axes.plot(STRENGTHS, [run["shares"][group] for run in runs[kind]], style, color=color, label=name)
