@@ -59,7 +59,8 @@ def test_each_state_is_that_of_a_plain_hook(slider, place, strength):
     others = sum(float(likely[samples.STORY_WORDS.index(verb)]) for verb in ONE_DOES)
     assert slider._run["shares"] == pytest.approx([wanted, others, 1 - wanted - others], abs=2e-4)
     word = text.split()[5]
-    assert slider.group == ("plural verbs" if word in MANY_DO else "singular verbs" if word in ONE_DOES else "another word")
+    other = "singular verbs" if word in ONE_DOES else "another word"
+    assert slider.group == ("plural verbs" if word in MANY_DO else other)
 
 
 def test_what_the_chapter_says_about_it(slider):
