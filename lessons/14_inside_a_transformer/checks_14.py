@@ -89,6 +89,7 @@ def _wrong_entry(new: list[Any], parts: dict[str, Tensor]) -> Wrong | None:
         "that has the wrong sign: the block adds its output minus its input": -added,
         "that is what `attn` adds; the block has an `mlp`, too": parts["attn"],
         "that is what `mlp` adds; the block has an `attn`, too": parts["mlp"],
+        "`output` is a tensor, so `output[0]` is its first text; subtract from all texts": returned[:1] - given,
     }
     for reason, tensor in reasons.items():
         if entry.shape == tensor.shape and torch.allclose(entry.to(tensor.dtype), tensor, atol=1e-4):
@@ -156,7 +157,8 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
         try:
             output = module(*args, **kwargs)
         except (IndexError, KeyError) as error:
-            where = "and then `args` is ()" if isinstance(error, IndexError) else "and then it is not in `kwargs`"
+            no_args = "and then `args` is (), and `args[0]` fails, also as a default in `kwargs.get`"
+            where = no_args if isinstance(error, IndexError) else "and then it is not in `kwargs`"
             return Wrong(f"`hidden_states` was {way}, {where}; your hook raised {type(error).__name__}: {error}")
         except RuntimeError as error:
             return Wrong(f"torch says: {error}")
