@@ -187,7 +187,7 @@ def show_channels(
     """
     if holds_blank(watch_relus):
         return _show(_LATER)
-    whose = "in a digit CNN that had an accident" if model is None else "in your model"
+    whose = "in a digit CNN. One layer died, and the next one lives on its biases" if model is None else "in your model"
     model = patient() if model is None else model
     with torch.no_grad(), watch_relus(model) as fired:
         model(samples.digits("test").images if images is None else images)

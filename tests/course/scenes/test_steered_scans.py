@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hookscope import census, samples
 from hookscope_course.scenes import SteeredScans
+from hookscope_course.scenes.steered_scans import read_pushed
 
 NET = samples.digit_cnn()
 TRAIN, TEST = samples.digits("train"), samples.digits("test")
@@ -106,3 +107,20 @@ def test_what_is_repaired_is_told_apart_from_what_is_changed() -> None:
         assert words in figure.alt
     plain = SteeredScans(NET, "block3", {"toward 1": push_from(8, 1)}, scans, 1)
     assert "Repaired" not in plain.alt
+
+
+def test_what_exercise_12_3_says_of_the_repair_of_the_7() -> None:
+    train, reads = samples.digits("train"), NET(TEST.images).argmax(1)
+    [seven] = ((TEST.labels == 7) & (reads == 8)).nonzero().flatten().tolist()
+    cost = []
+    for name in ("block1", "block2", "block3"):
+        with torch.no_grad(), hookscope.capture(NET, name) as seen:
+            NET(train.images)
+        output = seen[name].output
+        push = output[train.labels == 7].mean(0) - output[train.labels == 8].mean(0)
+        for step in range(101):
+            now = torch.tensor(read_pushed(NET, name, push, TEST.images, step / 100))
+            if now[seven] == 7:
+                break
+        cost.append(int((now != reads).sum()) - 1)
+    assert cost == [1, 0, 2]
