@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import hookscope
 from hookscope import census, samples
 from hookscope_course.scenes import SteeredScans
 from hookscope_course.scenes.steered_scans import read_pushed
