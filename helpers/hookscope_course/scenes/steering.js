@@ -1,6 +1,6 @@
 // A slider for the strength of a push, the text under it, and three curves that appear as far as the slider has been.
 
-const [CW, CH, CL, CR, CT, CB] = [620, 200, 44, 14, 10, 176]; // the chart: its size, and where its curves run
+const [CW, CH, CL, CR, CT, CB] = [620, 182, 44, 14, 10, 176]; // the chart: its size, and where its curves run
 
 function draw(model, el) {
   const { strengths, text, names, groups, places, runs, random: many } = model.get("_data");
@@ -32,12 +32,11 @@ function draw(model, el) {
   const y = (share) => CB - (CB - CT) * share;
   const word = (words_, at, anchor = "middle") => s("text", { x: at[0], y: at[1], "text-anchor": anchor, "font-size": 13 }, words_);
   const ticks = [0, 0.5, 1].flatMap((share) => [s("line", { class: "sv-line", x1: CL, x2: CW - CR, y1: y(share), y2: y(share) }), word(percent(share), [CL - 6, y(share) + 4], "end")]);
-  const below = strengths.flatMap((strength, at) => (Number.isInteger(strength) ? [word(String(strength).replace("-", "−"), [x(at), CB + 18])] : []));
   const kinds = [["vector", 0, "sv-wanted", wanted], ["vector", 2, "sv-rest", rest], ["random", 0, "sv-random", `${wanted}, random pushes (mean of ${many})`], ["random", 2, "sv-broken", `${rest}, random pushes`]];
   const curves = kinds.map(([kind, group, look]) => ({ kind, group, line: s("polyline", { class: look }), dot: s("circle", { class: `${look} sv-dot`, r: 5 }) }));
   const here = s("line", { class: "sv-here", y1: CT - 4, y2: CB + 4 });
   const chart = s("svg", { class: "sc-scene sv-chart", viewBox: `0 0 ${CW} ${CH}`, role: "img" },
-    ...ticks, ...below, here, ...curves.map(({ line }) => line), ...curves.map(({ dot }) => dot));
+    ...ticks, here, ...curves.map(({ line }) => line), ...curves.map(({ dot }) => dot));
   const legend = kinds.map(([, , look, name]) => {
     const share = h("td", { class: "sv-share" });
     const key = s("svg", { class: "sv-key", viewBox: "0 0 30 10", "aria-hidden": "true" }, s("line", { class: look, x1: 1, x2: 29, y1: 5, y2: 5 }));
@@ -77,14 +76,17 @@ function draw(model, el) {
       kinds.map(([kind, which, , name]) => `${name} ${percent(runs[place][kind][at].shares[which])}`).join("; "));
   };
 
+  // The slider is the axis of the chart: its thumb stands below the line.
+  const track = h("div", { class: "sv-track", style: `margin: 0 calc(${(100 * CR) / CW}% - 8px) 0 calc(${(100 * CL) / CW}% - 8px)` }, bar, marks);
+  const slide = h("div", { class: "sv-slide" }, field("strength", track));
   const root = stage(model, el, "Steer it", h("div", { class: "sc-figure sv-figure" },
     say, sentence, h("div", { class: "sv-which" }, verdict),
-    h("div", { class: "sv-slide" }, field("strength", h("div", { class: "sv-track" }, bar, marks)), value),
     places.length > 1 ? h("div", { class: "hs-row", role: "group", "aria-label": "where it is added" }, h("span", {}, "added to"), ...switches) : null,
-    h("div", { class: "sv-columns" }, chart, table), control));
+    h("div", { class: "sv-columns" }, h("div", {}, chart, slide), table), control));
   const label = root.querySelector("label"); // the field holds a track, and its label is for the slider
   bar.id = `${label.htmlFor}-bar`;
   label.htmlFor = bar.id;
+  label.append(" ", value);
   root.classList.add("hs-alone"); // all runs are on the page
   show();
   listen(model, root, "strength place explored", show);
