@@ -122,8 +122,10 @@ def draw_values(weight: Tensor, length: Tensor) -> Picture:
     axes.axvspan(0.5, 1.02, color="#f1ebf8", zorder=0)
     for chosen, color, label in ((most, "#6b3fa0", "more than half"), (~most, "#7a8694", "less")):
         axes.plot(weight[chosen], length[chosen], "o", color=color, alpha=0.75, label=label)
-    axes.set(xlabel="weight to [CLS]", ylabel="length of its value vector", yscale="log", xlim=(0, 1.02))
-    axes.set_yticks([0.01, 0.1, 1], labels=["1 %", "10 %", "as the others"])
+    axes.set(
+        xlabel="weight to [CLS]", ylabel="length of its value vector,\nin % of the others", yscale="log", xlim=(0, 1.02)
+    )
+    axes.set_yticks([0.01, 0.1, 1], labels=["1 %", "10 %", "100 %"])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(0.5, 1))

@@ -40,7 +40,7 @@ def test_a_hook_is_guessed_by_clicks_and_then_travels(lab: Lab) -> None:
 
     lab.kernel("_ = journey.visit('deepcopy', 'export')")
     expect(score).to_have_text("3 of 6 visited, 2 of 3 guesses right")
-    expect(stage.locator('[data-station="export"]')).to_contain_text("only ×10 stays · you: left behind")
+    expect(stage.locator('[data-station="export"]')).to_contain_text("only ×10 stays · you: left")
     lab.kernel("_ = journey.visit('state_dict', 'prune', 'quantize')")
     expect(say).to_have_text("The journey is complete.")
     lab.look(stage, "travel_map")

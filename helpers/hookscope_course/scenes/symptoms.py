@@ -61,7 +61,15 @@ _NOT_CALLED = Ask(
             Cure(
                 "The hook is on a ModuleList, which is never called. Its layers are.",
                 "Put the hook on the layers in it.",
-                "for step in model.steps:\n    step.register_forward_hook(hook)",
+                "for step in steps:\n    step.register_forward_hook(hook)",
+            ),
+        ),
+        (
+            "not in this pass",
+            Cure(
+                "forward did not reach the layer.",
+                "Run a pass that uses the layer, or hook another one.",
+                "handle = other_layer.register_forward_hook(hook)",
             ),
         ),
     ),
@@ -72,15 +80,23 @@ _CALLED = Ask(
     "hookscope.census(model)",
     (
         (
-            "a forward hook, and the model is compiled",
+            "a forward hook",
             Cure(
-                "The model was compiled and run before you registered the hook.",
-                "Register before the first run, or run that call as Python.",
-                'with torch.compiler.set_stance("force_eager"):\n    compiled(x)',
+                "You registered the hook after the pass.",
+                "Register it first, and run the model then.",
+                "layer.register_forward_hook(hook)\nmodel(x)",
             ),
         ),
         (
-            "a backward hook",
+            "a backward hook, and backward() did not run",
+            Cure(
+                "Nothing asked for a gradient, for example under no_grad().",
+                "Call backward() on a result that requires grad.",
+                "model(x).sum().backward()",
+            ),
+        ),
+        (
+            "a backward hook, and backward() ran",
             Cure(
                 "The module returned its tensor in a dict, or in a tuple in a tuple. torch does not look there.",
                 "In a forward hook, put a tensor hook on the tensor.",
@@ -124,6 +140,14 @@ SYMPTOMS: dict[str, Ask] = {
                     "It was removed, or it was registered on another layer or model.",
                     "Register it on the model that you run.",
                     "handle = model.layer.register_forward_hook(hook)",
+                ),
+            ),
+            (
+                "yes, and the model is compiled",
+                Cure(
+                    "The model was compiled and run before you registered the hook.",
+                    "Run that call as Python.",
+                    'with torch.compiler.set_stance("force_eager"):\n    compiled(x)',
                 ),
             ),
             (
@@ -182,10 +206,27 @@ SYMPTOMS: dict[str, Ask] = {
         (
             (
                 "another output or input",
-                Cure(
-                    "The hook returns something. A lambda returns its value.",
-                    "A hook that looks needs def, and no return.",
-                    "def look(module, args, output):\n    seen.append(output.detach().clone())",
+                Ask(
+                    "Does the hook return something?",
+                    "inspect.getsource(hook)",
+                    (
+                        (
+                            "yes, or it is a lambda",
+                            Cure(
+                                "What a hook returns becomes the output. A lambda returns its value.",
+                                "A hook that looks needs def, and no return.",
+                                "def look(module, args, output):\n    seen.append(output.detach().clone())",
+                            ),
+                        ),
+                        (
+                            "no",
+                            Cure(
+                                "The hook writes into the tensor that the next layer gets.",
+                                "Work on a copy.",
+                                "def look(module, args, output):\n    copy = output.detach().clone()",
+                            ),
+                        ),
+                    ),
                 ),
             ),
             (

@@ -9,7 +9,7 @@ function draw(model, el) {
   const short = Object.fromEntries(fates.map(({ name, short: words_ }) => [name, words_]));
   const guessOf = (name) => model.get("guesses")[name];
   const isVisited = (name) => model.get("visited").includes(name);
-  const mine = (guess, fate) => (short[fate].startsWith("fires, ") ? short[guess].replace("fires, ", "") : short[guess]); // both have to fit
+  const mine = (guess, fate) => short[guess].replace(short[fate].startsWith("fires, ") ? "fires, " : "only ", "").replace(/^only | stays$| behind$/g, ""); // both have to fit
   const calls = (count) => `called ${count}×`;
 
   const say = h("p", { class: "sc-say", role: "status" });

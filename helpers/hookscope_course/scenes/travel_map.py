@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import traitlets
 
@@ -93,8 +93,10 @@ class TravelMap(HookWidget):
         if len(known) == 1:
             return Card(f"You are at {where}:", said[0], "wrong" if wrong else "right" if all(guesses) else "note")
         lines = [f"- `{name}`: {words}" for name, words in zip(known, said, strict=True)]
-        kind: Literal["wrong", "right", "note"] = "wrong" if wrong else "right" if all(guesses) else "note"
-        return Card(f"You have been at {where}.", "\n" + "\n".join(lines), kind)
+        # One sign for several stations would be wrong for some of them; each line says it.
+        return Card(
+            f"You have been at {where}.", "\n" + "\n".join(lines), "right" if all(guesses) and not wrong else "note"
+        )
 
     def _reason(self, name: str) -> str:
         found, guess = self._outcomes[name], self.guesses.get(name)
@@ -185,7 +187,7 @@ def _check(name: Any, known: Mapping[Any, object], what: str) -> Any:
 
 def _short(guess: Fate, fate: Fate) -> str:
     """Name a guess beside what holds, so that both fit on a card."""
-    name = FATES[guess][0]
+    name = FATES[guess][0].removeprefix("only ").removesuffix(" stays").removesuffix(" behind")
     return name.removeprefix("fires, ") if FATES[fate][0].startswith("fires, ") else name
 
 
