@@ -118,7 +118,11 @@ def draw_falls(falls: Mapping[str, Tensor], yours: Mapping[str, Tensor]) -> Pict
         row |= {"lowest": f"{numbers.min().item():.2f}", "highest": f"{numbers.max().item():.2f}"}
         rows.append({**row, "at least as large as yours": f"{large:.0%}"})
     axes.axvline(0, color="#9aa5b1", linewidth=1, zorder=0)
-    axes.set(yticks=range(len(falls)), yticklabels=list(falls), xlabel="fall of the logit difference")
+    axes.set(
+        yticks=range(len(falls)),
+        yticklabels=list(falls),
+        xlabel="← better without      fall of the logit difference      the model needs it →",
+    )
     axes.invert_yaxis()
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -49,9 +49,10 @@ def refuses(error: type[Exception], match: str, call: Callable[..., object], *ar
 def test_what_chapter_11_says_of_hooks_that_watch_and_of_what_they_keep() -> None:
     says(
         "11",
-        "The other two hooks hold the previous output, too, but only `latest` returns it. "
+        "The other two hooks also hold the previous output, but only `latest` returns it. "
         "… because the first `pop` returns the None. … The output of `stem`, the output of `relu` and the sum share "
-        "the same memory. … `mix` and `head` return new tensors, … it also keeps the whole graph alive.",
+        "the same memory. … `mix` and `head` return new tensors, … A clone without `detach()` keeps the whole "
+        "graph alive.",
     )
     latest, layer, append = list[Any]([None]), nn.Identity(), list[Any].append
     layer.register_forward_hook(lambda module, args, output: append(latest, output) or latest.pop(0))
@@ -218,7 +219,7 @@ def test_what_chapter_16_says_of_vectors() -> None:
         "16",
         "They seldom turn *sleeps* into *sleep*, and they break the text much earlier: … random vectors do almost "
         "nothing. … the 20 random vectors give the plural verbs a probability of 0.39 on average. … The rest alone "
-        "works as well as the whole. … 40 different rows, a probe gets all 40 right even if the labels are random.",
+        "works as well as the whole, … 40 different rows, a probe gets all 40 right even if the labels are random.",
     )
     lm, plural = samples.story_lm(), [WORDS.index(verb) for verb in MANY_DO]
 

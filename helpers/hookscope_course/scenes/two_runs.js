@@ -199,7 +199,7 @@ function draw(model, el) {
     say.textContent = flying ? "The value goes over, and the rest of the corrupted run is computed with it …" : told ? cellOf(at).said :
       "Click a box. A hook carries its value from the clean run into the corrupted one.";
     const count = `${tried.length} patch${tried.length === 1 ? "" : "es"}, ${found()} of ${reds.length} red boxes found`;
-    score.textContent = open || flying ? count : `All ${reds.length} red boxes found with ${tried.length} patches`;
+    score.textContent = model.get("shown") && !tried.length ? `All boxes are shown; ${reds.length} are red` : open || flying ? count : `All ${reds.length} red boxes found with ${tried.length} patches`;
     mark(score, "tr-done", !open && !flying);
     reveal.textContent = shown ? "Hide the others" : "Show all";
     measures.hidden = !shown;
