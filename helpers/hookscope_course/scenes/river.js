@@ -88,7 +88,7 @@ function draw(model, el) {
     const frames = layout.frames.map(([x, y, width, height, title, at]) => s("g", { "aria-hidden": "true" },
       s("rect", { class: "sc-frame", x, y, width, height, rx: 14 }), words([title], at, { size: font, anchor: "start", kind: "sc-soft" })));
     parts.water = layout.water.map((points) => s("g", { class: "rr-water", "aria-hidden": "true" }, path(points, "rr-bank"), path(points, "rr-flow")));
-    const flow = layout.water.map((points, at) => (at === last ? rail(points.slice(-2), "forward") : null));
+    parts.flow = rail(layout.water[last].slice(-2), "forward"); // behind the last sum
     parts.rails = layout.rails.map((points) => rail(points, "forward"));
     parts.pluses = layout.pluses.map(([x, y]) => s("g", { class: "rr-plus", "aria-hidden": "true" }, s("circle", { cx: x, cy: y, r: 11 }),
       s("path", { d: `M${x - 6} ${y}h12M${x} ${y - 6}v12` })));
@@ -111,7 +111,7 @@ function draw(model, el) {
       return button(one.element, name, at);
     });
     svg.classList.add("sc-fixed");
-    svg.append(...frames, ...parts.pipes, ...parts.water, ...flow.filter(Boolean), ...parts.rails, ...parts.pluses,
+    svg.append(...frames, ...parts.pipes, ...parts.water, parts.flow, ...parts.rails, ...parts.pluses,
       ...Object.values(parts.boxes).map(({ element }) => element), says.element, drop.element, ...lenses, ...pegs);
     holder.replaceChildren(svg);
   };
@@ -155,6 +155,7 @@ function draw(model, el) {
     // Two arrows lead to each sum: from the part, and, in a block, to it.
     parts.rails.forEach((element, number) => mark(element, "rr-later", number > 1 && Math.floor(number / 2) > depth));
     parts.pluses.forEach((element, stage) => mark(element, "rr-later", stage > depth));
+    mark(parts.flow, "rr-later", reached < last);
     for (const [name, { element, set }] of Object.entries(parts.boxes)) {
       set(`+ ${now.added[name][at]}`, { now: ofStage(name) === depth });
       mark(element, "rr-later", ofStage(name) > depth);
