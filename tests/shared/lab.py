@@ -79,12 +79,16 @@ class Lab:
         self.console_errors: list[str] = []
         self.outside: list[str] = []
         page.on("console", self._note_console)
-        page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        page.on("pageerror", lambda error: self._note_error(str(error)))
         page.on("request", self._note_request)
 
     def _note_console(self, message: Any) -> None:
-        if message.type == "error" and not any(noise in message.text for noise in LAB_NOISE):
-            self.console_errors.append(message.text)
+        if message.type == "error":
+            self._note_error(message.text)
+
+    def _note_error(self, text: str) -> None:
+        if not any(noise in text for noise in LAB_NOISE):
+            self.console_errors.append(text)
 
     def _note_request(self, request: Any) -> None:
         address = urlsplit(request.url)
