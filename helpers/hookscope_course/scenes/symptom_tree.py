@@ -34,7 +34,7 @@ class SymptomTree(HookWidget):
         >>> tree.cure.code
         'x = layer(x)'
         >>> SymptomTree("My hook is not called").summary()
-        'My hook is not called → Is the hook there? Ask hookscope.census(model): no, yes'
+        'My hook is not called → Is the hook there? Ask hookscope.census(model): no, yes, the model is compiled'
 
     """
 
@@ -69,7 +69,7 @@ class SymptomTree(HookWidget):
         if isinstance(place, Cure):
             return f"{way} → {place.cause} {place.cure}"
         answers = ", ".join(answer for answer, _ in place.answers)
-        return f"{way} → {place.question} Ask {place.tool}: {answers}"
+        return f"{way} → {place.question} Ask {_line(place.tool)}: {answers}"
 
     def numbers(self) -> Rows:
         """List all ways through the tree."""
@@ -91,8 +91,13 @@ class SymptomTree(HookWidget):
         return _draw(self.alt)
 
 
+def _line(code: str) -> str:
+    """Write some lines of code as one line of text."""
+    return code.replace(":\n    ", ": ").replace("\n", ", then ")
+
+
 def _steps(way: tuple[tuple[Ask, str], ...]) -> str:
-    return "; ".join(f"{ask.question} ({ask.tool}) {answer}" for ask, answer in way)
+    return "; ".join(f"{ask.question} ({_line(ask.tool)}) {answer}" for ask, answer in way)
 
 
 def _follow(path: list[str]) -> Ask | Cure | None:

@@ -143,19 +143,19 @@ SYMPTOMS: dict[str, Ask] = {
                 ),
             ),
             (
-                "yes, and the model is compiled",
-                Cure(
-                    "The model was compiled and run before you registered the hook.",
-                    "Run that call as Python.",
-                    'with torch.compiler.set_stance("force_eager"):\n    compiled(x)',
-                ),
-            ),
-            (
                 "yes",
                 Ask(
                     "Was its layer called?",
                     "with hookscope.capture(model, '*') as seen:\n    model(x)\nprint(seen.uncalled)",
                     (("no", _NOT_CALLED), ("yes", _CALLED)),
+                ),
+            ),
+            (
+                "the model is compiled",
+                Cure(
+                    "The model was compiled and run before you registered the hook.",
+                    "Run that call as Python.",
+                    'with torch.compiler.set_stance("force_eager"):\n    compiled(x)',
                 ),
             ),
         ),
