@@ -157,7 +157,7 @@ class Comparison:
     def __init__(self, guess: Guess, actual: object, on_page: bool = False) -> None:
         self.guess = guess
         self.actual = actual
-        self._on_page = on_page
+        self.is_on_page = on_page
         self._wrong: list[str] = [] if on_page else score.wrong_guesses(guess.about)
         self._widget: Any = None
         self.card = self._judge()
@@ -169,7 +169,7 @@ class Comparison:
 
     def try_again(self, guess: Any) -> Card:
         """Judge a guess that was made after the cell ran: the first one, or the second after a wrong one."""
-        if self._on_page:
+        if self.is_on_page:
             self.guess.guess = guess
         else:
             self.guess.choose(guess)
@@ -193,7 +193,7 @@ class Comparison:
     def _judge(self) -> Card:
         guess, actual, asked = self.guess.guess, self.actual, self.guess.question
         if holds_blank(guess):
-            if self.guess.about and (self._on_page or (is_notebook() and score.is_copy())):
+            if self.guess.about and (self.is_on_page or (is_notebook() and score.is_copy())):
                 return Card("You have not guessed yet.", "", "not attempted")
             return self._untold()
         found = _compare(guess, actual, asked.close)
@@ -213,7 +213,7 @@ class Comparison:
         if is_first:
             before[:] = [worded(guess)]
         if is_first and not _is_either_or(actual, asked):
-            if not (self._on_page or is_notebook()):
+            if not (self.is_on_page or is_notebook()):
                 reason += " Try again: change your guess and run both cells once more."
             return Card(not_it, reason.strip(), "wrong")
         self._keep("shown")
@@ -222,7 +222,7 @@ class Comparison:
         return Card(f"You guessed {said}.", f"{self._told} {asked.because or reason}".strip())
 
     def _keep(self, outcome: score.Outcome) -> None:
-        if not self._on_page:
+        if not self.is_on_page:
             score.keep(self.guess.about, outcome)
 
     def _untold(self) -> Card:

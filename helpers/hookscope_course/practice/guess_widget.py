@@ -34,6 +34,7 @@ class _Comparison(Protocol):
     """What the widget needs of a `Comparison`."""
 
     card: Card
+    is_on_page: bool
 
     @property
     def is_open(self) -> bool: ...
@@ -127,9 +128,11 @@ class GuessWidget(HookWidget):
             card, more = self._guess.card(is_clicked=True), ""
         else:
             card = self._comparison.card
+            # On a web page there is no next cell that could tell the answer.
+            again = "Try once more" + ("" if self._comparison.is_on_page else " before you run the next cell")
             more = {
                 "not attempted": "Guess now, or show the answer.",
-                "wrong": "Try once more before you run the next cell, or show the answer.",
+                "wrong": f"{again}, or show the answer.",
             }.get(card.kind, "")
         message = f"{card.sentence()} {more}".strip()
         tried = self._guess.said if card.kind == "wrong" else ""
