@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 import nbformat
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
 
 from hookscope_course.kernels import KERNEL_ENV
 from tests.shared import ROOT, patience
 
-SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))
-"""Where browser tests keep pictures of what they saw, to be looked at."""
+SCREENSHOTS = Path(folder) if (folder := os.environ.get("HOOKSCOPE_SCREENSHOTS")) else None
+"""Where browser tests keep images of what they saw, if somebody wants to look at them."""
 PATIENCE = 180_000  # milliseconds, for each step; a test that passes does not wait
 SIZE = ViewportSize(width=1280, height=900)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -60,6 +60,13 @@ def places(*parts: Locator) -> list[dict[str, float]]:
     """
     found: list[dict[str, float]] = parts[0].page.evaluate(_PLACES, [part.element_handle() for part in parts])
     return found
+
+
+def axe(page: Page, selector: str = "html") -> list[str]:
+    """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
+    rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+    found = Axe().run(page, context=selector, options=rules).response["violations"]
+    return [f"{rule['id']}: {node['html'][:120]} {node['failureSummary']}" for rule in found for node in rule["nodes"]]
 
 
 class Lab:
@@ -275,7 +282,9 @@ class Lab:
         self.page.wait_for_selector(f"body[data-jp-theme-light='{str(not dark).lower()}']", state="attached")
 
     def screenshot(self, name: str, of: Locator | None = None) -> None:
-        """Keep a picture of a widget, or of the page, as an artefact of the run (build/ is not committed)."""
+        """Keep an image of a widget, or of the page, if somebody asks for images: HOOKSCOPE_SCREENSHOTS=folder."""
+        if SCREENSHOTS is None:
+            return
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.page.wait_for_selector("#jupyterlab-splash", state="detached")
         (of or self.page).screenshot(path=SCREENSHOTS / f"{name}.png")
@@ -320,11 +329,7 @@ class Lab:
 
     def axe(self, selector: str) -> list[str]:
         """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
-        rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
-        found = Axe().run(self.page, context=selector, options=rules).response["violations"]
-        return [
-            f"{rule['id']}: {node['html'][:120]} {node['failureSummary']}" for rule in found for node in rule["nodes"]
-        ]
+        return axe(self.page, selector)
 
     def pixels(self, selector: str) -> str:
         """Return the pixels of an <img> of a widget that is settled, as a data URL: equal for equal pictures only."""
@@ -358,19 +363,27 @@ class Lab:
 
 
 @contextmanager
-def running_lab(tmp: Path) -> Iterator[Lab]:
+def running_browser() -> Iterator[Browser]:
+    """Start Chromium. As long as it is there, an event loop runs in this process, beside which no other can."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        expect.set_options(timeout=PATIENCE)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def running_lab(tmp: Path, browser: Browser) -> Iterator[Lab]:
     """Start JupyterLab on a free loopback port with no settings but the project's, and a browser page on it."""
     folder = tmp / "course"
     command = [sys.executable, "-m", "hookscope_course", "lab", "--to", str(folder)]
-    with serving(command, tmp) as (url, token), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
-        try:
-            page = browser.new_page(viewport=SIZE)
-            page.set_default_timeout(PATIENCE)
-            expect.set_options(timeout=PATIENCE)
-            yield Lab(url, token, folder, page)
-        finally:
-            browser.close()
+    with serving(command, tmp) as (url, token):
+        page = browser.new_page(viewport=SIZE)
+        page.set_default_timeout(PATIENCE)
+        yield Lab(url, token, folder, page)
+        page.close()
 
 
 @contextmanager
