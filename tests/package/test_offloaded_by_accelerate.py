@@ -8,25 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hookscope import collect, profile
+from tests.shared.awkward import Net
 from tests.shared.swept import sweep
 
 accelerate = pytest.importorskip("accelerate")
 
 
-class Tied(nn.Module):
-    """Two layers with one weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.b.weight = self.a.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.b(self.a(x).relu())
-        return found
+def tied() -> nn.Module:
+    """Build two layers with one weight."""
+    net = Net(lambda self, x: self.b(self.a(x).relu()), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
+    net.b.weight = net.a.weight
+    return net
 
 
 def chain() -> nn.Module:
@@ -60,7 +55,7 @@ def made(make: Callable[[], nn.Module], way: str, folder: Path) -> tuple[nn.Modu
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("make", [chain, Tied])
+@pytest.mark.parametrize("make", [chain, tied])
 def test_a_sweep(make: Callable[[], nn.Module], way: str, tmp_path: Path) -> None:
     plain, offloaded = made(make, way, tmp_path)
     layer = next(name for name, _ in plain.named_children())
@@ -92,7 +87,7 @@ def test_a_profile_of_what_runs_on_a_gpu_is_refused() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("make", [chain, Tied])
+@pytest.mark.parametrize("make", [chain, tied])
 def test_a_collection_goes_on_with_the_same_weights_only(
     make: Callable[[], nn.Module], way: str, tmp_path: Path
 ) -> None:

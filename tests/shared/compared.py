@@ -5,6 +5,8 @@ import collections
 import torch
 from torch import nn
 
+from tests.shared.awkward import Net
+
 
 def x(*shape):
     return torch.randn(shape, requires_grad=True)
@@ -14,21 +16,8 @@ def plain(*shape):
     return torch.randn(shape)
 
 
-class Do(nn.Module):
-    """Call a function with the module, so that a test can say what forward does in one line."""
-
-    def __init__(self, function, **modules):
-        super().__init__()
-        self.function = function
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, *args, **kwargs):
-        return self.function(self, *args, **kwargs)
-
-
 def two(make):
-    return Do(lambda m, v: make(m.a(v), m.b(v)), a=nn.Linear(4, 5), b=nn.Linear(4, 2))
+    return Net(lambda m, v: make(m.a(v), m.b(v)), a=nn.Linear(4, 5), b=nn.Linear(4, 2))
 
 
 # module, args, kwargs; legacy grad_input, grad_output, node; full grad_input, grad_output. "no" means not called.
@@ -112,7 +101,7 @@ ROWS = {
         two(lambda a, b: (a, b)), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", [(3, 4)], [(3, 5), (3, 2)],
     ),
     "chunk": (
-        Do(lambda m, v: v.chunk(2, 1)), [x(3, 4)], {}, [(3, 4)], [(3, 2), (3, 2)], "SplitBackward0", [(3, 4)],
+        Net(lambda m, v: v.chunk(2, 1)), [x(3, 4)], {}, [(3, 4)], [(3, 2), (3, 2)], "SplitBackward0", [(3, 4)],
         [(3, 2), (3, 2)],
     ),
     "list": (two(lambda a, b: [a, b]), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", "no", "no"),
@@ -126,31 +115,31 @@ ROWS = {
         [(3, 5), None],
     ),
     "x*y": (
-        Do(lambda m, v, w: v * w), [x(2, 3), x(2, 3)], {}, [(2, 3), (2, 3)], [(2, 3)], "MulBackward0",
+        Net(lambda m, v, w: v * w), [x(2, 3), x(2, 3)], {}, [(2, 3), (2, 3)], [(2, 3)], "MulBackward0",
         [(2, 3), (2, 3)], [(2, 3)],
     ),
     "x*data": (
-        Do(lambda m, v, w: v * w), [x(2, 3), plain(2, 3)], {}, [(2, 3), None], [(2, 3)], "MulBackward0",
+        Net(lambda m, v, w: v * w), [x(2, 3), plain(2, 3)], {}, [(2, 3), None], [(2, 3)], "MulBackward0",
         [(2, 3), (2, 3)], [(2, 3)],
     ),
     "x+y+z": (
-        Do(lambda m, u, v, w: u + v + w), [x(2, 3), x(2, 3), x(2, 3)], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0",
+        Net(lambda m, u, v, w: u + v + w), [x(2, 3), x(2, 3), x(2, 3)], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0",
         [(2, 3)] * 3, [(2, 3)],
     ),
     "x, y=": (
-        Do(lambda m, v, y: v * y), [x(2, 3)], {"y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [(2, 3)],
+        Net(lambda m, v, y: v * y), [x(2, 3)], {"y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [(2, 3)],
         [(2, 3)],
     ),
     "keywords only": (
-        Do(lambda m, v, y: v * y), [], {"v": x(2, 3), "y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [],
+        Net(lambda m, v, y: v * y), [], {"v": x(2, 3), "y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [],
         [(2, 3)],
     ),
     "no inputs": (
-        Do(lambda m: m.a.weight * m.a.weight, a=nn.Linear(3, 2)), [], {}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [],
+        Net(lambda m: m.a.weight * m.a.weight, a=nn.Linear(3, 2)), [], {}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [],
         [(2, 3)],
     ),
     "list input": (
-        Do(lambda m, vs: vs[0] + vs[1]), [[x(2, 3), x(2, 3)]], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0", [None],
+        Net(lambda m, vs: vs[0] + vs[1]), [[x(2, 3), x(2, 3)]], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0", [None],
         [(2, 3)],
     ),
     "lstm": (

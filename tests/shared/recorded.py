@@ -56,35 +56,6 @@ def recorded(model=None, *, grad=True, **options):
     return recording
 
 
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.fc(self.fc(x))
-
-
-class ToDict(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 2)
-
-    def forward(self, x):
-        return {"out": self.fc(x)}
-
-
-class Heads(nn.Module):
-    """Two uses of one input inside, and one outside the part called `trunk`."""
-
-    def __init__(self):
-        super().__init__()
-        self.trunk = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
-
-    def forward(self, x):
-        return self.trunk["a"](x), self.trunk["b"](x)
-
-
 NESTED_FORWARD = [
     "forward_pre (root)",
     "forward_pre 0",

@@ -13,21 +13,19 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import OverwrittenError, capture
 from hookscope.captures import NotCapturedError
-from tests.shared.awkward import Do
+from tests.shared.awkward import Do, Net
 from tests.shared.captured import X, small
 
 
-class Aliased(nn.Module):
-    """Makes an alias of its output before it returns it; who has the alias can write to the output."""
+def aliased(alias: Any) -> Net:
+    """Build a layer that keeps an alias of what it returns; who has the alias can write to the output."""
 
-    def __init__(self, alias: Any) -> None:
-        super().__init__()
-        self._alias = alias
-
-    def forward(self, x: Tensor) -> Tensor:
+    def run(self: nn.Module, x: Tensor) -> Tensor:
         y = x * 2
-        self.alias = [self._alias(y)]
+        self.alias = [alias(y)]
         return y
+
+    return Net(run)
 
 
 def write_99(alias: Any) -> None:
@@ -53,7 +51,7 @@ NOT_COUNTED = ("numpy", "dlpack", "data", "storage", "shared memory")
 @pytest.mark.parametrize("name", ALIASES)
 def test_a_copy_is_what_the_layer_returned_whoever_writes_to_its_memory(name: str) -> None:
     alias, write = ALIASES[name]
-    layer = Aliased(alias)
+    layer = aliased(alias)
     with torch.no_grad(), capture(layer, inputs=True) as seen:
         layer(torch.ones(2))
         write(layer.alias[0])
@@ -64,7 +62,7 @@ def test_a_copy_is_what_the_layer_returned_whoever_writes_to_its_memory(name: st
 @pytest.mark.parametrize("name", [name for name in ALIASES if name not in NOT_COUNTED])
 def test_a_reference_is_refused_where_torch_counts_writes(name: str) -> None:
     alias, write = ALIASES[name]
-    layer = Aliased(alias)
+    layer = aliased(alias)
     with torch.no_grad(), capture(layer, copy=False) as seen:
         layer(torch.ones(2))
         assert seen[""].output.tolist() == [2, 2]

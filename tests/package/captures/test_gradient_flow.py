@@ -12,6 +12,7 @@ from torch import nn
 
 from hookscope import capture, gradient_flow
 from hookscope.captures.call import NotCapturedError
+from tests.shared.awkward import Do, Net
 from tests.shared.clocks import python_calls
 
 
@@ -36,11 +37,7 @@ def test_numbers_come_in_call_order_and_are_those_of_the_moment(stats):
 
 
 def test_nan_inf_dead_and_missing_are_said():
-    class Odd(nn.Module):
-        def forward(self, x):
-            return (x * float("nan"), torch.tensor([float("inf"), 2.0])), {"dead": 0 * x}, None, 5
-
-    net = nn.Sequential(Odd())
+    net = nn.Sequential(Do(lambda x: ((x * float("nan"), torch.tensor([float("inf"), 2.0])), {"dead": 0 * x}, None, 5)))
     net.dead = nn.Threshold(5.0, 0.0)
 
     def forward(x):
@@ -87,23 +84,22 @@ def test_an_empty_capture_is_refused():
         gradient_flow(seen)
 
 
-class Loop(nn.Module):
-    """Calls its layers in turn."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.times, self.a_layer_with_a_name_that_is_much_too_long_for_an_axis_and_goes_on_and_on = times, nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(self.times):
-            x = self.a_layer_with_a_name_that_is_much_too_long_for_an_axis_and_goes_on_and_on(x)
+def loop(times: int) -> Net:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(times):
+            x = getattr(self, LONG)(x)
         return x
+
+    return Net(run, **{LONG: nn.ReLU()})
+
+
+LONG = "a_layer_with_a_name_that_is_much_too_long_for_an_axis_and_goes_on_and_on"
 
 
 @pytest.mark.filterwarnings("error")  # matplotlib's, about labels for which there is no room
 def test_thousands_of_calls_are_shortened_with_a_word_at_little_cost():
     def shown(times: int) -> dict[str, str]:
-        with capture(Loop(times), stats=True) as seen:
+        with capture(loop(times), stats=True) as seen:
             seen._model(torch.ones(2))
         picture = gradient_flow(seen)
         assert len(picture.rows) == times

@@ -10,26 +10,25 @@ import torch
 from torch import nn
 
 from hookscope import capture
+from tests.shared.awkward import Net
 
 X = torch.ones(1, 2)
 
 
-class Aside(nn.Module):
-    """Calls what it keeps in a plain container."""
+def aside(kept: object) -> Net:
+    """Build a model that calls what it keeps in a plain container."""
 
-    def __init__(self, kept: object) -> None:
-        super().__init__()
-        self.fc, self.blocks = nn.Linear(2, 2), kept
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks.values() if isinstance(self.blocks, dict) else self.blocks:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for block in kept.values() if isinstance(kept, dict) else kept:
             x = block(x)
         return self.fc(x)
+
+    return Net(run, fc=nn.Linear(2, 2), blocks=kept)
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda layers: dict(enumerate(layers))], ids=["list", "tuple", "dict"])
 def test_modules_in_a_plain_container_are_noted(kind: object) -> None:
-    net = nn.Sequential(Aside(kind([nn.Linear(2, 2), nn.Tanh()])))
+    net = nn.Sequential(aside(kind([nn.Linear(2, 2), nn.Tanh()])))
     seen = capture(net)
     assert seen.notes == ()  # nothing ran
     with warnings.catch_warnings():
@@ -45,7 +44,7 @@ def test_modules_in_a_plain_container_are_noted(kind: object) -> None:
 
 
 def test_those_that_the_model_lists_are_not() -> None:
-    net = Aside(())
+    net = aside(())
     net.blocks = [net.fc, net.fc]
     with capture(net) as seen:
         net(X)
@@ -53,7 +52,7 @@ def test_those_that_the_model_lists_are_not() -> None:
 
 
 def test_a_capture_of_chosen_layers_says_nothing_of_others() -> None:
-    net = nn.Sequential(Aside([nn.Tanh()]), nn.ReLU())
+    net = nn.Sequential(aside([nn.Tanh()]), nn.ReLU())
     with capture(net, "1") as seen:
         net(X)
     assert seen.notes == ()

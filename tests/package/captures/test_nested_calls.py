@@ -6,19 +6,11 @@ import torch
 from torch import nn
 
 from hookscope import capture
-
-
-class CallsItself(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor, depth: int = 3) -> torch.Tensor:
-        return self.layer(x) if not depth else self(self.layer(x), depth - 1)
+from tests.shared.awkward import Net
 
 
 def test_a_model_that_calls_itself_runs_one_pass() -> None:
-    net = CallsItself()
+    net = Net(lambda self, x, n=3: self(self.layer(x), n - 1) if n else self.layer(x), layer=nn.Linear(4, 4))
     with capture(net) as seen:
         for _ in range(2):
             net(torch.ones(1, 2, 4))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import NotEditedError, at, capture, census, edit
+from tests.shared.awkward import Do, Net
 
 
 class Counted(nn.Module):
@@ -62,7 +63,7 @@ def test_of_a_layer_in_a_loop_so_many_calls_are_waited_for():
 
 
 def test_a_layer_that_is_not_called_so_often_lets_the_pass_run_to_its_end():
-    net = nn.Sequential(chain(), Unused())
+    net = nn.Sequential(chain(), Net(lambda self, x: x, never=nn.Linear(2, 2)))
     for which, stop in ((["0.1", "1.never"], True), (["0.1"], 2)):
         with capture(net, *which, stop=stop) as seen:
             y = net(X)
@@ -71,34 +72,15 @@ def test_a_layer_that_is_not_called_so_often_lets_the_pass_run_to_its_end():
         assert list(seen.uncalled) == which[1:]
 
 
-class Unused(nn.Module):
-    """Holds a layer that it does not call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.never = nn.Linear(2, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
-class Catching(nn.Module):
-    """Goes on, with something else, whatever a layer raises."""
-
-    def __init__(self, kind: type[BaseException]) -> None:
-        super().__init__()
-        self.first, self.kind = Counted(), kind
-
-    def forward(self, x: Tensor) -> Tensor:
-        try:
-            return self.first(x)
-        except self.kind:
-            return x - 1
-
-
 @pytest.mark.parametrize("kind", [Exception, BaseException])
 def test_a_model_that_catches_the_exception_does_not_return_a_wrong_output(kind):
-    net, after = Catching(kind), []
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        try:
+            return self.first(x)
+        except kind:
+            return x - 1
+
+    net, after = Net(run, first=Counted()), []
     with pytest.warns(UserWarning, match="caught the exception with which stop=True"), capture(net, "first", stop=True):
         after.append(net(X))
     assert not after
@@ -202,15 +184,8 @@ def test_the_pass_of_another_thread_goes_on_and_that_is_said():
     assert results[0].tolist() == [[4.0, 4.0]]
 
 
-class Choosing(nn.Module):
-    """Goes a way that depends on values, which a forecast does not have."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x if x.sum() > 0 else -x
-
-
 def test_the_forecast_ends_there_too():
-    net = nn.Sequential(nn.Linear(2, 3), Choosing())
+    net = nn.Sequential(nn.Linear(2, 3), Do(lambda x: x if x.sum() > 0 else -x))
     assert capture(net, "0", stop=True).estimate(torch.ones(1, 2)) == 12
     with pytest.raises(RuntimeError, match="cannot estimate the size"):
         capture(net, "0").estimate(torch.ones(1, 2))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from hookscope.pytree import find_tensors, tree_map
+from tests.shared.awkward import Do
 
 
 @dataclasses.dataclass
@@ -72,19 +73,10 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class Layer(nn.Module):
-    def __init__(self, make: Any) -> None:
-        super().__init__()
-        self.make = make
-
-    def forward(self, x: Tensor) -> Any:
-        return self.make(x * 2)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_values_are_those_of_the_call(case: str) -> None:
     make, get = CASES[case]
-    net = nn.Sequential(Layer(make))
+    net = nn.Sequential(Do(lambda x: make(x * 2)))
     with capture(net, "0") as seen:
         out = get(net(torch.ones(1, requires_grad=True)))
         expected = out.detach().clone()
@@ -119,7 +111,7 @@ def test_what_lies_too_deep_is_said() -> None:
             made = (made,)
         return made
 
-    net = nn.Sequential(Layer(deep))
+    net = nn.Sequential(Do(lambda x: deep(x * 2)))
     with pytest.warns(UserWarning, match="deeper than 20 levels are not copied"), capture(net, "0") as seen:
         net(torch.ones(1))
     (note,) = seen.notes

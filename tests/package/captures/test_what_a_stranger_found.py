@@ -19,25 +19,18 @@ from torch.utils.checkpoint import checkpoint
 from hookscope import capture, edit
 from hookscope.captures import call
 from hookscope.captures.stats import compute_stats
+from tests.shared.awkward import Net
 from tests.shared.patience import PATIENCE
 
 
-class Memory(nn.Module):
-    """A tensor that code of NumPy's fills, with no copy between them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = torch.zeros(3)
-        self.array = self.state.numpy()
-
-    def forward(self, x: Tensor) -> Tensor:
+def test_memory_of_an_attribute_that_numpy_shares_stays_where_it_is() -> None:
+    def fill(self: nn.Module, x: Tensor) -> Tensor:
         self.array += 1
         self.state.mul_(2)
         return self.state
 
-
-def test_memory_of_an_attribute_that_numpy_shares_stays_where_it_is() -> None:
-    net = Memory()
+    state = torch.zeros(3)
+    net = Net(fill, state=state, array=state.numpy())
     with capture(net) as seen:
         outputs = [net(torch.ones(1)).clone() for _ in range(4)]
     assert [y[0].item() for y in outputs] == [2, 6, 14, 30]
@@ -46,17 +39,12 @@ def test_memory_of_an_attribute_that_numpy_shares_stays_where_it_is() -> None:
 
 
 def test_a_forecast_leaves_no_fake_in_the_model() -> None:
-    class Positions(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear, self.table = nn.Linear(4, 4), None
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        if self.table is None:
+            self.table = torch.arange(x.shape[1] * 4.0).reshape(-1, 4).sin()
+        return self.linear(x) + self.table
 
-        def forward(self, x: Tensor) -> Tensor:
-            if self.table is None:
-                self.table = torch.arange(x.shape[1] * 4.0).reshape(-1, 4).sin()
-            return self.linear(x) + self.table
-
-    net = Positions()
+    net = Net(run, linear=nn.Linear(4, 4), table=None)
     assert capture(net).estimate(torch.ones(2, 3, 4)) == 2 * 3 * 4 * 4
     assert net.table is None
     assert type(net(torch.ones(2, 3, 4))) is Tensor
@@ -94,15 +82,8 @@ def test_a_model_in_half_precision_adds_up_as_torch_does() -> None:
 
 
 def test_what_a_checkpoint_runs_again_is_no_pass() -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.block = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return checkpoint(self.block, x, use_reentrant=False)
-
-    net = Net()
+    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    net = Net(lambda self, x: checkpoint(self.block, x, use_reentrant=False), block=block)
     with capture(net) as seen:
         net(torch.ones(1, 5, 4)).sum().backward()
     assert [call.run for call in seen["block.0"].calls] == [1, 0]

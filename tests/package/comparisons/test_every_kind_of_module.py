@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from hookscope.comparisons.compare import compare_backward_hooks
+from tests.shared.awkward import Net
 from tests.shared.compared import ROWS, seen, x
 
 
@@ -82,11 +83,9 @@ def test_unused_argument_gets_zeros_from_the_full_hook():
 
 
 def test_module_that_calls_itself_fires_several_times():
-    class Again(nn.Module):
-        def forward(self, value, depth=2):
-            return self(value * 2, depth - 1) if depth else value * 3
-
-    both = compare_backward_hooks(Again(), x(2))
+    both = compare_backward_hooks(
+        Net(lambda self, value, depth=2: self(value * 2, depth - 1) if depth else value * 3), x(2)
+    )
     assert both.full.firings == 3
     assert both.legacy.firings == 3
     assert "It was called 3 times" in both.explanation

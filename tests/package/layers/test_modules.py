@@ -145,17 +145,6 @@ def test_a_picker_walks_once(walks):
 # --- a model that changes after the capture was made
 
 
-class Constant(nn.Module):
-    """Returns its own buffer, whose memory others know."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("value", torch.ones(3))
-
-    def forward(self, x):
-        return self.value
-
-
 def test_layers_are_those_of_the_model_when_the_capture_was_made():
     model = nn.Sequential(nn.ReLU(), nn.Tanh())
     old = model[1]

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.recorded import Heads, hooks_on, nested, ones
+from tests.shared.networks import two_heads
+from tests.shared.recorded import hooks_on, nested, ones
 
 
 def test_layers_and_kinds_can_be_chosen():
@@ -21,7 +22,7 @@ def test_layers_and_kinds_can_be_chosen():
 
 
 def test_uncalled_layers_are_listed_and_containers_without_forward_are_not():
-    model = Heads()
+    model = two_heads()
     model.spare = nn.Linear(1, 1)
     with record(model) as recording:
         model.trunk["a"](ones(1, 4))

@@ -8,6 +8,7 @@ from torch import nn
 
 from hookscope.pictures.picture import Picture
 from hookscope.recordings.record import record
+from tests.shared.awkward import Net
 from tests.shared.clocks import python_calls
 from tests.shared.recorded import nested, ones
 
@@ -80,16 +81,7 @@ def test_the_call_tree_shows_what_runs_around_forward():
 
 
 def test_a_tree_cut_by_a_backward_pass_inside_forward():
-    class Inner(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(4, 2)
-
-        def forward(self, x):
-            (grad,) = torch.autograd.grad(self.fc(x).sum(), x)
-            return grad
-
-    model = Inner()
+    model = Net(lambda self, x: torch.autograd.grad(self.fc(x).sum(), x)[0], fc=nn.Linear(4, 2))
     with record(model) as recording:
         model(ones(1, 4))
     text = repr(recording.call_tree())

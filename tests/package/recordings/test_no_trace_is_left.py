@@ -6,7 +6,8 @@ import pytest
 from torch import nn
 
 from hookscope.recordings.record import KINDS, record
-from tests.shared.recorded import Twice, hooks_on, nested, ones
+from tests.shared.networks import calls_twice
+from tests.shared.recorded import hooks_on, nested, ones
 
 
 def test_a_start_that_fails_takes_off_what_is_on():
@@ -95,7 +96,7 @@ def test_a_layer_that_once_had_a_legacy_hook_keeps_its_pre_hook():
 
 
 def test_recordings_nest():
-    model = Twice()
+    model = calls_twice()
 
     def mine(module, grad_input, grad_output):
         pass

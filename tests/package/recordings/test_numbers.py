@@ -7,16 +7,12 @@ from torch import nn
 from torch.optim import SGD
 
 from hookscope.recordings.record import record
+from tests.shared.awkward import Do
 from tests.shared.recorded import ones
 
 
-class Anything(nn.Module):
-    def forward(self, *args):
-        return args
-
-
 def kept(*args):
-    model = Anything()
+    model = Do(lambda *args: args)
     with record(model, kinds="forward", values=True) as recording:
         model(*args)
     return recording

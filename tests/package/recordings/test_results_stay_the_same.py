@@ -3,23 +3,15 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from hookscope.recordings.record import record
+from tests.shared.awkward import Do, Net
+from tests.shared.networks import checkpointed
 from tests.shared.recorded import NESTED_FORWARD, nested, ones
 
 
-class Unused(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 2)
-
-    def forward(self, x, unused):
-        return self.fc(x)
-
-
 def test_what_full_backward_hooks_do_change_is_as_documented():
-    model = Unused()
+    model = Net(lambda self, x, unused: self.fc(x), fc=nn.Linear(4, 2))
     for kinds, zeros in [(None, True), (("forward_pre", "forward"), False)]:
         x, unused = ones(1, 4), ones(1, 4)
         with record(model, kinds=kinds):
@@ -28,24 +20,9 @@ def test_what_full_backward_hooks_do_change_is_as_documented():
         assert (unused.grad is not None) is zeros
         assert y._is_view() is zeros
 
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.c = (nn.Linear(16, 16) for _ in range(3))
-
-        def forward(self, x):
-            return self.a(x) + self.b(x)
-
-    class Wider(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.sum = Sum()
-
-        def forward(self, x):
-            return self.sum(x) + self.sum.c(x)
-
     torch.manual_seed(0)
-    model, x = Wider(), torch.randn(5, 16, requires_grad=True)
+    part = Net(lambda self, x: self.a(x) + self.b(x), **{name: nn.Linear(16, 16) for name in "abc"})
+    model, x = Net(lambda self, x: self.sum(x) + self.sum.c(x), sum=part), torch.randn(5, 16, requires_grad=True)
 
     def gradient(**options):
         x.grad = None
@@ -80,15 +57,7 @@ def test_no_grad_and_inference_mode():
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(reentrant):
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.block = nested()
-
-        def forward(self, x):
-            return checkpoint(self.block, x, use_reentrant=reentrant)
-
-    model = Net()
+    model = checkpointed(nested(), reentrant)
     x = ones(2, 4)
     model(x).sum().backward()
     expected, x.grad = x.grad, None
@@ -121,32 +90,12 @@ def test_what_attention_may_round_differently_is_said(make):
     assert not recording.notes
 
 
-class Same(nn.Module):
-    def forward(self, q, k):
-        return q * 2 if q is k else q * 3
-
-
-class First(nn.Module):
-    def forward(self, a, b):
-        return 2 * a
-
-
-class LeavesOneOut(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = First()
-        self.w, self.unused = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        return self.first(x * self.w, self.unused)
-
-
 FORWARD = {"kinds": ("forward_pre", "forward")}
 
 
 @pytest.mark.parametrize(("options", "found"), [({}, 3), (FORWARD, 2)], ids=["backward hooks", "forward hooks"])
 def test_where_inputs_are_told_apart_full_backward_hooks_make_a_difference(options, found):
-    net, x = Same(), ones(1)
+    net, x = Do(lambda q, k: q * 2 if q is k else q * 3), ones(1)
     assert net(x, x) == 2
     with record(net, **options):
         assert net(x, x) == found
@@ -154,7 +103,8 @@ def test_where_inputs_are_told_apart_full_backward_hooks_make_a_difference(optio
 
 @pytest.mark.parametrize(("options", "grad"), [({}, 0), (FORWARD, None)], ids=["backward hooks", "forward hooks"])
 def test_an_unused_input_gets_zeros_from_full_backward_hooks_and_a_step_of_its_own(options, grad):
-    net = LeavesOneOut()
+    parameters = {name: nn.Parameter(torch.ones(1)) for name in ("w", "unused")}
+    net = Net(lambda self, x: self.first(x * self.w, self.unused), first=Do(lambda a, b: 2 * a), **parameters)
     step = torch.optim.AdamW(net.parameters(), lr=0.1)
     with record(net, **options):
         net(ones(1)).sum().backward()

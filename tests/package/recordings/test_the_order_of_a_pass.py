@@ -5,10 +5,10 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import record
+from tests.shared.awkward import Net
+from tests.shared.networks import calls_twice, two_heads
 from tests.shared.recorded import (
     NESTED_FORWARD,
-    Heads,
-    Twice,
     hooks_on,
     nested,
     ones,
@@ -143,7 +143,7 @@ def test_nested_with_a_plain_input():
 
 
 def test_a_module_called_twice_goes_backward_from_its_second_call():
-    model = Twice()
+    model = calls_twice()
     seen = []
     model.fc.register_full_backward_hook(lambda m, gi, go: seen.append("back"))
     global_hook = torch_module.register_module_full_backward_pre_hook(lambda m, go: seen.append("pre"))
@@ -184,11 +184,7 @@ def test_calls_are_counted_through_the_whole_recording_also_when_heads_go_backwa
 
 
 def test_a_module_that_calls_itself():
-    class Countdown(nn.Module):
-        def forward(self, x, n):
-            return self(x * 2, n - 1) if n else x * 3
-
-    model = Countdown()
+    model = Net(lambda self, x, n: self(x * 2, n - 1) if n else x * 3)
     with record(model) as recording:
         model(ones(1), 2).sum().backward()
     calls = [(e.kind, e.call, e.depth) for e in recording.events]
@@ -221,7 +217,7 @@ def test_two_backward_passes_log_twice():
 
 
 def test_two_heads_fire_once_per_backward():
-    model = Heads()
+    model = two_heads()
     with record(model, "trunk.*", "", kinds="full_backward") as recording:
         a, b = model(ones(1, 4))
         a.sum().backward(retain_graph=True)
@@ -237,7 +233,7 @@ def test_two_heads_fire_once_per_backward():
 
 
 def test_with_a_hooked_container_backward_walks_an_unused_output_too():
-    model = Heads()
+    model = two_heads()
     with record(model, parameters=True) as recording:
         a, _ = model(ones(1, 4))
         a.sum().backward()

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hookscope.recordings.record import Event, record
 from hookscope.recordings.timeline import draw
-from tests.shared.awkward import Do
+from tests.shared.awkward import Do, Net
 from tests.shared.patience import PATIENCE
 from tests.shared.recorded import nested, ones, recorded
 
@@ -261,16 +261,6 @@ def test_threads_in_a_hurry_lose_nothing():
 # One thread, and orders in which a call is not one piece.
 
 
-class Inner(nn.Module):
-    def __init__(self, work):
-        super().__init__()
-        self.fc, self.bad, self.view = nn.Linear(4, 4), nn.Linear(9, 9), nn.Identity()
-        self.work = work
-
-    def forward(self, x):
-        return self.work(self, x)
-
-
 def grad_inside(self, x):
     (grad,) = torch.autograd.grad(self.fc(x).sum(), x)
     return self.view(grad) + self.fc(x)
@@ -301,7 +291,8 @@ ORDERS = {
 @pytest.mark.parametrize("place", ["forward_pre", "forward", "full_backward", ""])
 @pytest.mark.parametrize("order", ORDERS)
 def test_no_event_is_lost_from_the_tree(order, place):
-    model = nn.Sequential(Inner(ORDERS[order]))
+    layers = {"fc": nn.Linear(4, 4), "bad": nn.Linear(9, 9), "view": nn.Identity()}
+    model = nn.Sequential(Net(ORDERS[order], **layers))
     if place:  # a hook that calls a layer itself, and so several others
 
         def calls(*_):

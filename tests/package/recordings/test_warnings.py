@@ -8,13 +8,14 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import record
-from tests.shared.recorded import ToDict, ones
+from tests.shared.awkward import Net
+from tests.shared.recorded import ones
 
 FIRING, OUTPUT = "Full backward hook is firing", "For backward hooks to be called"
 
 
 def test_warnings_about_its_own_hooks_become_notes_and_filters_are_left_alone(capsys):
-    model = nn.Sequential(nn.Linear(4, 4), ToDict())
+    model = nn.Sequential(nn.Linear(4, 4), Net(lambda self, x: {"out": self.fc(x)}, fc=nn.Linear(4, 2)))
     filters = list(warnings.filters)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -23,7 +24,7 @@ def test_warnings_about_its_own_hooks_become_notes_and_filters_are_left_alone(ca
             warnings.warn("mine", stacklevel=1)
     assert [str(w.message) for w in seen] == ["mine"]
     parts = (
-        "Layer 1 (ToDict) returns a dict, so its full backward hooks cannot fire",
+        "Layer 1 (Net) returns a dict, so its full backward hooks cannot fire",
         "Layer (root) (Sequential) returns a dict, so its full backward hooks cannot fire",
         "No input of layer 0 requires grad, so its full backward hooks fire early",
     )
@@ -48,7 +49,7 @@ def test_filters_set_inside_stay_and_do_not_bring_the_warnings_back():
 def test_the_same_warnings_about_hooks_of_the_learners_are_shown(where):
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 8):
         pytest.skip("torch warns since 2.8")
-    model = nn.Sequential(nn.Linear(4, 4), ToDict())
+    model = nn.Sequential(nn.Linear(4, 4), Net(lambda self, x: {"out": self.fc(x)}, fc=nn.Linear(4, 2)))
     add = model[1].fc.register_full_backward_hook
     handles = []
     if where == "global":

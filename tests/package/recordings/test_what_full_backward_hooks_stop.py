@@ -6,12 +6,8 @@ from torch import nn
 
 from hookscope import capture
 from hookscope.recordings.record import FullBackwardHookError, record
+from tests.shared.awkward import Do, Net
 from tests.shared.recorded import hooks_on, ones
-
-
-class Returns(nn.Module):
-    def forward(self, x):
-        return torch.max(x, 1)
 
 
 def test_leaving_out_the_layers_named_helps():
@@ -21,17 +17,15 @@ def test_leaving_out_the_layers_named_helps():
     assert recording.order("full_backward") == ["full_backward 2", "full_backward (root)"]
 
 
-class Writes(nn.Module):
-    """Changes what its layer returned, through a view of it."""
+def writes(write):
+    """Build a model that changes what its layer returned, through a view of it."""
 
-    def __init__(self, write):
-        super().__init__()
-        self.fc, self.write = nn.Linear(4, 4), write
-
-    def forward(self, x):
+    def run(self, x):
         y = self.fc(x)
-        self.write(y)
+        write(y)
         return y
+
+    return Net(run, fc=nn.Linear(4, 4))
 
 
 THROUGH_A_VIEW = {
@@ -47,7 +41,7 @@ THROUGH_A_VIEW = {
 
 @pytest.mark.parametrize("write", THROUGH_A_VIEW.values(), ids=THROUGH_A_VIEW)
 def test_a_write_through_a_view_is_explained(write):
-    model = Writes(write)
+    model = writes(write)
     before = hooks_on(model)
     with (
         pytest.raises(FullBackwardHookError, match=r"after layer fc \(Linear\)"),
@@ -79,14 +73,14 @@ class AsItWas(torch.autograd.Function):
     ids=["of an autograd function", "of several views"],
 )
 def test_a_write_that_torch_refuses_without_hooks_too_is_torchs(write, said):
-    model = Writes(write)
+    model = writes(write)
     with pytest.raises(RuntimeError, match=said) as caught, record(model):
         model(ones(2, 4))
     assert not isinstance(caught.value, FullBackwardHookError)
 
 
 def test_an_error_explained_once_stays_so_and_others_pass():
-    model = nn.Sequential(nn.ReLU(), Returns())
+    model = nn.Sequential(nn.ReLU(), Do(lambda x: torch.max(x, 1)))
     with pytest.raises(FullBackwardHookError) as caught, record(model), record(model):
         model(ones(2, 4))
     assert type(caught.value.__cause__) is TypeError

@@ -4,6 +4,7 @@ import pytest
 from torch import nn
 
 from hookscope.recordings.record import record
+from tests.shared.awkward import Do, Net
 from tests.shared.recorded import (
     GLOBAL_DICTS,
     HOOK_DICTS,
@@ -94,17 +95,16 @@ def test_an_error_in_a_backward_hook_keeps_its_type_and_the_log_until_then():
 
 
 def test_an_error_in_forward_runs_always_called_hooks_only():
-    class Broken(nn.Module):
-        def forward(self, x):
-            raise ValueError("broken")
-
     def always(module, args, output):
         pass
 
     def never(module, args, output):
         pass
 
-    model = nn.Sequential(Broken())
+    def fail(x):
+        raise ValueError("broken")
+
+    model = nn.Sequential(Do(fail))
     model[0].register_forward_hook(never)
     model[0].register_forward_hook(always, always_call=True)
     before = hooks_on(model)
@@ -117,23 +117,18 @@ def test_an_error_in_forward_runs_always_called_hooks_only():
 
 
 def test_a_layer_that_fails_and_is_caught_does_not_hold_what_comes_after():
-    class Fallback(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bad, self.good = nn.Linear(9, 9), nn.Linear(4, 2)
+    def run(self, x):
+        try:
+            return self.bad(x)
+        except RuntimeError:
+            return self.good(x)
 
-        def forward(self, x):
-            try:
-                return self.bad(x)
-            except RuntimeError:
-                return self.good(x)
-
-    model = Fallback()
+    model = Net(run, bad=nn.Linear(9, 9), good=nn.Linear(4, 2))
     with record(model, kinds=("forward_pre", "forward")) as recording:
         model(ones(1, 4))
     assert repr(recording.call_tree()).splitlines() == [
         "forward",
-        "└── (root): Fallback.__call__()",
+        "└── (root): Net.__call__()",
         "    ├── [1] forward_pre  args ((1, 4),)",
         "    ├── forward()",
         "    │   ├── bad: Linear.__call__()",

@@ -9,15 +9,12 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import Event, record
+from tests.shared.awkward import Do, Net
 from tests.shared.recorded import hooks_on, nested, ones
 
 
 def test_shapes_keep_the_structure():
-    class Odd(nn.Module):
-        def forward(self, x, pair, flag, scale=None):
-            return {"a": x * pair[0], "rest": [pair[1], None, 3]}
-
-    model = Odd()
+    model = Net(lambda self, x, pair, flag, scale=None: {"a": x * pair[0], "rest": [pair[1], None, 3]})
     with record(model, kinds=("forward_pre", "forward")) as recording:
         model(ones(2, 3), (torch.ones(3), torch.tensor(1.0)), True, scale=torch.ones(1))
     assert [e.shapes for e in recording.events] == [
@@ -33,13 +30,12 @@ def test_shapes_keep_the_structure():
 
 
 def test_an_output_that_contains_itself_is_described():
-    class Loop(nn.Module):
-        def forward(self, x):
-            loop = [x]
-            loop.append(loop)
-            return loop
+    def run(x):
+        loop = [x]
+        loop.append(loop)
+        return loop
 
-    model = Loop()
+    model = Do(run)
     with record(model, kinds="forward") as recording:
         model(ones(1))
     assert "list" in str(recording.events[0].shapes)

@@ -39,13 +39,13 @@ class Own(nn.Module):
 
 
 class Net(nn.Module):
-    """Children by name, and what to do with them: `forward(self, *args, **kwargs)`."""
+    """What to do, `forward(self, *args, **kwargs)`, and by name what it is done with: layers, parameters, buffers."""
 
-    def __init__(self, forward: Callable[..., Any], /, **children: nn.Module) -> None:
+    def __init__(self, forward: Callable[..., Any], /, **attributes: Any) -> None:
         super().__init__()
         self.run = forward
-        for name, child in children.items():
-            self.add_module(name, child)
+        for name, value in attributes.items():
+            setattr(self, name, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.run(self, *args, **kwargs)

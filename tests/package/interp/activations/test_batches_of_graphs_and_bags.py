@@ -11,31 +11,26 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import collect
+from tests.shared.awkward import Net
 
 
-class Graphs(nn.Module):
-    """Takes for each graph the sum over its nodes."""
+def sums_of_nodes() -> nn.Module:
+    """Build a model that takes for each graph the sum over its nodes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor, edges: Tensor, graph: Tensor) -> Tensor:
+    def run(self: nn.Module, x: Tensor, edges: Tensor, graph: Tensor) -> Tensor:
         near = torch.zeros_like(x).index_add_(0, edges[1], x[edges[0]])
-        whole: Tensor = self.linear(torch.zeros(int(graph.max()) + 1, 4).index_add_(0, graph, near))
-        return whole
+        return self.linear(torch.zeros(int(graph.max()) + 1, 4).index_add_(0, graph, near))
+
+    torch.manual_seed(0)
+    return Net(run, linear=nn.Linear(4, 3)).eval()
 
 
-class Bags(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.bag, self.linear = nn.EmbeddingBag(50, 4), nn.Linear(4, 3)
+def means_of_bags() -> nn.Module:
+    def run(self: nn.Module, tokens: Tensor, offsets: Tensor) -> Tensor:
+        return self.linear(self.bag(tokens, offsets))
 
-    def forward(self, tokens: Tensor, offsets: Tensor) -> Tensor:
-        found: Tensor = self.linear(self.bag(tokens, offsets))
-        return found
+    torch.manual_seed(0)
+    return Net(run, bag=nn.EmbeddingBag(50, 4), linear=nn.Linear(4, 3)).eval()
 
 
 X, EDGES = torch.randn(6, 4), torch.tensor([[0, 1, 4], [1, 2, 5]])
@@ -68,7 +63,7 @@ BATCHES: dict[str, tuple[Any, Any, str]] = {
 @pytest.mark.parametrize("kind", BATCHES)
 def test_rows_that_are_not_samples(kind: str, tmp_path: Path) -> None:
     batch, run, said = BATCHES[kind]
-    model = (Graphs() if "x" in said else Bags()).eval()
+    model = sums_of_nodes() if "x" in said else means_of_bags()
     with pytest.raises(
         ValueError, match=f"the model runs on the first batch, but not on its first [23] samples .*{said}"
     ) as caught:
@@ -79,7 +74,7 @@ def test_rows_that_are_not_samples(kind: str, tmp_path: Path) -> None:
 
 def test_a_batch_that_does_not_run_at_all_keeps_its_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="input has to be 1D or 2D Tensor") as caught:
-        collect(Bags().eval(), [(TOKENS[None, None], OFFSETS)], to=tmp_path / "a", run=lambda m, b: m(*b))
+        collect(means_of_bags(), [(TOKENS[None, None], OFFSETS)], to=tmp_path / "a", run=lambda m, b: m(*b))
     assert "samples" in caught.value.__notes__[0]
 
 
@@ -87,7 +82,7 @@ def test_rows_that_run_and_are_not_samples(tmp_path: Path) -> None:
     batch = SimpleNamespace(x=X, edges=torch.tensor([[0], [1]]), graph=torch.tensor([1, 0, 0, 1, 1, 1]))
     with pytest.raises(ValueError, match=r"no sample axis.* let the loader yield sample numbers"):
         collect(
-            Graphs().eval(), [batch], "linear", to=tmp_path / "a", progress=False,
+            sums_of_nodes(), [batch], "linear", to=tmp_path / "a", progress=False,
             run=lambda model, batch: model(batch.x, batch.edges, batch.graph),
         )  # fmt: skip
 
@@ -101,7 +96,7 @@ def test_numbers_of_samples_as_the_message_says(tmp_path: Path) -> None:
         graph = torch.arange(len(chosen)).repeat_interleave(torch.tensor([len(each) for each in chosen]))
         return torch.cat(chosen), torch.arange(len(graph)).expand(2, -1), graph
 
-    model = Graphs().eval()
+    model = sums_of_nodes()
     stored = collect(
         model, torch.arange(7).split(3), "linear", to=tmp_path / "a", progress=False,
         run=lambda model, numbers: model(*batch_of(numbers)),
@@ -109,7 +104,7 @@ def test_numbers_of_samples_as_the_message_says(tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.allclose(stored["linear"][:], model(*batch_of(torch.arange(7))), atol=1e-6)
     bags, start = [torch.tensor([1, 2]), torch.tensor([3]), torch.tensor([4, 5, 6])], torch.tensor([0, 2, 3])
-    words = Bags().eval()
+    words = means_of_bags()
     found = collect(
         words, torch.arange(3).split(2), "bag", to=tmp_path / "b", progress=False,
         run=lambda model, numbers: model(

@@ -16,6 +16,7 @@ from hookscope import Activations, collect
 from hookscope.interp.activations import DamagedError
 from hookscope.interp.activations.fingerprint import fingerprint_batch, fingerprint_state
 from hookscope.interp.activations.shards import Shard
+from tests.shared.awkward import Do
 
 
 class FirstBatch(nn.Module):
@@ -96,11 +97,6 @@ def test_a_model_that_changes_itself_cannot_be_gone_on_with_in_the_middle(kind: 
     assert again.complete
 
 
-class Difference(nn.Module):
-    def forward(self, a: Tensor, b: Tensor, scale: float) -> Tensor:
-        return (a - b) * scale
-
-
 def batches(scale: float = 1.0, swapped: bool = False, stop: int | None = None) -> Iterator[dict[str, Any]]:
     for number, x in enumerate(DATA):
         if number == stop:
@@ -115,11 +111,6 @@ class Scale:
         self.scale, self.own = scale, self
 
 
-class Scaled(nn.Module):
-    def forward(self, x: Tensor, given: Scale) -> Tensor:
-        return x * float(np.asarray(given.scale).item())
-
-
 @pytest.mark.parametrize("one", [3.0, np.array(3.0), np.array([3], dtype=object)])
 def test_what_is_no_tensor_in_a_batch_is_data_too(one: Any, tmp_path: Path) -> None:
     def given(scale: Any, stop: int = 9) -> Iterator[dict[str, Any]]:
@@ -128,11 +119,12 @@ def test_what_is_no_tensor_in_a_batch_is_data_too(one: Any, tmp_path: Path) -> N
                 raise KeyboardInterrupt
             yield {"x": x, "given": Scale(scale)}
 
+    net = Do(lambda x, given: x * float(np.asarray(given.scale).item())).eval()
     with pytest.raises(KeyboardInterrupt):
-        collect(Scaled().eval(), given(one, stop=2), "", to=tmp_path, progress=False)
+        collect(net, given(one, stop=2), "", to=tmp_path, progress=False)
     with pytest.raises(ValueError, match="the batch has different data"):
-        collect(Scaled().eval(), given(one * 2), "", to=tmp_path, progress=False)
-    assert collect(Scaled().eval(), given(one), "", to=tmp_path, progress=False).complete
+        collect(net, given(one * 2), "", to=tmp_path, progress=False)
+    assert collect(net, given(one), "", to=tmp_path, progress=False).complete
 
 
 def test_a_tensor_at_another_place_is_other_data() -> None:
@@ -152,15 +144,10 @@ def test_a_parameter_that_is_turned_around_has_changed(size: int) -> None:
     assert fingerprint_state(net) != before
 
 
-class Complex(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.complex(x, x)
-
-
 def test_a_dtype_that_cannot_be_written_is_said_before_anything_is(tmp_path: Path) -> None:
     data = torch.ones(4, 2, dtype=torch.float64).split(2)
     with pytest.raises(TypeError, match=r"'\(root\)' is torch.complex128, which safetensors cannot write. Run the"):
-        collect(Complex().eval(), data, "", to=tmp_path, progress=False)
+        collect(Do(lambda x: torch.complex(x, x)).eval(), data, "", to=tmp_path, progress=False)
     assert [each.name for each in tmp_path.iterdir()] == [".lock"]
 
 
@@ -208,10 +195,10 @@ def test_what_no_column_can_be_taken_by(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [{"scale": 2.0}, {"swapped": True}])
 def test_other_arguments_are_other_data(other: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        collect(Difference().eval(), batches(stop=2), "", to=tmp_path, progress=False)
+        collect(Do(lambda a, b, scale: (a - b) * scale).eval(), batches(stop=2), "", to=tmp_path, progress=False)
     with pytest.raises(ValueError, match="the batch has different data"):
-        collect(Difference().eval(), batches(**other), "", to=tmp_path, progress=False)
-    assert collect(Difference().eval(), batches(), "", to=tmp_path, progress=False).complete
+        collect(Do(lambda a, b, scale: (a - b) * scale).eval(), batches(**other), "", to=tmp_path, progress=False)
+    assert collect(Do(lambda a, b, scale: (a - b) * scale).eval(), batches(), "", to=tmp_path, progress=False).complete
 
 
 def test_a_file_larger_than_the_system_allows_is_said(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from hookscope import Activations, LayerNotFoundError, census, collect, edit
 from hookscope.interp.activations import DamagedError
 from hookscope.interp.activations.fingerprint import fingerprint_model
+from tests.shared.awkward import Net
 from tests.shared.clocks import Clock
 
 X = torch.arange(44.0).reshape(11, 4) / 7
@@ -102,17 +103,11 @@ def test_reading_is_from_a_memory_map(tmp_path):
 
 
 def test_samples_lie_where_the_layer_has_them(tmp_path):
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = nn.LSTM(4, 3)
-            self.out = nn.Linear(3, 1)
+    def run(self, x):  # [samples, steps, features]; as many steps as samples
+        y, _ = self.rnn(x.transpose(0, 1))
+        return self.out(y[-1]) + self.out(y[0])
 
-        def forward(self, x):  # [samples, steps, features]; as many steps as samples
-            y, _ = self.rnn(x.transpose(0, 1))
-            return self.out(y[-1]) + self.out(y[0])
-
-    net = Net().eval()
+    net = Net(run, rnn=nn.LSTM(4, 3), out=nn.Linear(3, 1)).eval()
     x = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0))
     stored = collect(net, x.split(3), "rnn", "out", to=tmp_path)
     assert stored.names == ["out", "out#2", "rnn/0", "rnn/1/0", "rnn/1/1"]
@@ -136,11 +131,8 @@ def test_outputs_that_lie_channels_last(tmp_path):
 
 
 def test_the_model_itself_is_read_by_the_name_that_it_shows_and_by_that_of_the_layer(tmp_path):
-    class Twice(nn.Module):
-        def forward(self, x, again=True):
-            return (x, self(x, again=False)) if again else x + 1
-
-    stored = collect(Twice().eval(), X.split(4), "", to=tmp_path)
+    net = Net(lambda self, x, again=True: (x, self(x, again=False)) if again else x + 1).eval()
+    stored = collect(net, X.split(4), "", to=tmp_path)
     assert stored.names == ["(root)#2", "(root)/0", "(root)/1"]
     for name, truth in {"#2": X + 1, "/0": X, "/1": X + 1}.items():
         assert torch.equal(stored[name][:], truth)

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
-from torch import nn
 
 from hookscope import attention
 from tests.package.interp.attentions.test_softmax_by_hand import Attention, X, usual
+from tests.shared.awkward import Do, Net
 from tests.shared.patience import PATIENCE
 
 
@@ -20,11 +20,7 @@ def my_attention(q: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_kernel_of_somebody_else_is_not_followed_and_named():
-    class Kernel(nn.Module):
-        def forward(self, x):
-            return my_attention(x)
-
-    found = attention(Kernel(), X)
+    found = attention(Do(my_attention), X)
     assert len(found) == 0
     assert any("cannot read the weights of my_attention" in note for note in found.notes)
 
@@ -33,11 +29,7 @@ def test_a_kernel_of_somebody_else_is_not_followed_and_named():
 def test_flex_attention_is_not_followed_and_named():
     from torch.nn.attention.flex_attention import flex_attention
 
-    class Flex(nn.Module):
-        def forward(self, x):
-            return flex_attention(x, x, x)
-
-    found = attention(Flex(), torch.randn(1, 2, 16, 16))
+    found = attention(Do(lambda x: flex_attention(x, x, x)), torch.randn(1, 2, 16, 16))
     assert len(found) == 0
     assert any("cannot read the weights of flex_attention" in note for note in found.notes)
 
@@ -137,16 +129,8 @@ def test_traced_and_in_inference_mode():
     with torch.inference_mode():
         torch.testing.assert_close(attention(model, X)[0].weights, model.weights(X))
 
-    class Inside(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attn = model
-
-        @torch.inference_mode()
-        def forward(self, x):
-            return self.attn(x)
-
-    torch.testing.assert_close(attention(Inside(), X)["attn"].weights, model.weights(X))
+    inside = Net(torch.inference_mode()(lambda self, x: self.attn(x)), attn=model)
+    torch.testing.assert_close(attention(inside, X)["attn"].weights, model.weights(X))
 
 
 @pytest.mark.slow  # imports the compiler

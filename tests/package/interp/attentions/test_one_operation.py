@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hookscope import attention
+from tests.shared.awkward import Do, Net
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -20,20 +21,9 @@ def numbers(*shape):
     return torch.randn(shape, generator=GENERATOR)
 
 
-class Calls(nn.Module):
-    def __init__(self, **given):
-        super().__init__()
-        self.given = given
-
-    def forward(self, q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, **self.given)
-
-
-class Pair(Calls):
-    """Calls it twice."""
-
-    def forward(self, q, k, v):
-        return super().forward(q, k, v), super().forward(q, k, v)
+def calls(times=1, **given):
+    """Build a layer that is one call of torch's operation, or several."""
+    return Do(lambda *qkv: [F.scaled_dot_product_attention(*qkv, **given) for _ in range(times)])
 
 
 def torch_says(q, k, **given):
@@ -59,7 +49,7 @@ def test_mask_scale_and_grouped_queries(mask, scale, grouped):
     heads = 2 if grouped else 4
     q, k, v = numbers(2, 4, 5, 8), numbers(2, heads, 7, 8), numbers(2, heads, 7, 8)
     given = {"attn_mask": MASKS[mask], "scale": scale, "enable_gqa": grouped}
-    found = attention(Calls(**given), q, k, v)[0]
+    found = attention(calls(**given), q, k, v)[0]
     assert found.weights.shape == (2, 4, 5, 7)
     torch.testing.assert_close(found.weights, torch_says(q, k, **given))
     assert found.verified
@@ -74,7 +64,7 @@ def test_mask_scale_and_grouped_queries(mask, scale, grouped):
 @pytest.mark.parametrize("causal", [False, True])
 def test_any_number_of_axes_and_causal(shape, causal):
     q, k, v = numbers(*shape), numbers(*shape), numbers(*shape)
-    found = attention(Calls(is_causal=causal), q, k, v)[0]
+    found = attention(calls(is_causal=causal), q, k, v)[0]
     torch.testing.assert_close(found.weights.flatten(), torch_says(q, k, is_causal=causal).flatten())
     samples = {2: 1, 3: 4, 4: 2, 5: 6}[len(shape)]
     heads = 4 if len(shape) > 3 else 1
@@ -84,7 +74,7 @@ def test_any_number_of_axes_and_causal(shape, causal):
 
 def test_batch_axes_are_broadcast():
     q, k, v = numbers(1, 4, 5, 8), numbers(3, 4, 7, 8), numbers(3, 4, 7, 2)
-    found = attention(Calls(), q, k, v)[0]
+    found = attention(calls(), q, k, v)[0]
     torch.testing.assert_close(found.weights, torch_says(q.expand(3, 4, 5, 8), k))
     assert found.verified
 
@@ -92,7 +82,7 @@ def test_batch_axes_are_broadcast():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_dtypes(dtype):
     q, k, v = (numbers(2, 4, 5, 8).to(dtype) for _ in range(3))
-    found = attention(Calls(), q, k, v)[0]
+    found = attention(calls(), q, k, v)[0]
     assert found.weights.dtype is dtype
     assert found.verified
     torch.testing.assert_close(found.weights, torch_says(q, k))
@@ -104,7 +94,7 @@ def test_dtypes(dtype):
 def test_causal_calls(dtype, scale, heads, keys):
     q, k, v = (numbers(2, *shape).to(dtype) for shape in ((4, 5, 8), (heads, keys, 8), (heads, keys, 8)))
     given = {"is_causal": True, "scale": scale, "enable_gqa": heads in (1, 2)}
-    maps = [*attention(Pair(**given), q, k, v).values()]
+    maps = [*attention(calls(2, **given), q, k, v).values()]
     for found in maps:
         assert found.weights.shape == (2, 4, 5, keys)
         assert found.verified
@@ -115,16 +105,12 @@ def test_causal_calls(dtype, scale, heads, keys):
 
 
 def test_causal_calls_of_several_lengths_and_dtypes_in_one_pass():
-    class Several(nn.Module):
-        def forward(self, calls):
-            return [F.scaled_dot_product_attention(*call, is_causal=True) for call in calls]
-
     calls = [
         tuple(numbers(1, 2, length, 8).to(dtype) for length in (queries, keys, keys))
         for dtype in (torch.float32, torch.float64, torch.float16)
         for queries, keys in ((5, 5), (7, 7), (5, 7), (5, 5))
     ]
-    maps = attention(Several(), calls)
+    maps = attention(Do(lambda calls: [F.scaled_dot_product_attention(*call, is_causal=True) for call in calls]), calls)
     for found, (q, k, _) in zip(maps.values(), calls, strict=True):
         assert found.verified
         torch.testing.assert_close(found.weights, torch_says(q, k, is_causal=True))
@@ -135,15 +121,15 @@ def test_what_a_query_does_not_see_has_no_weight_whatever_it_is(value):
     q, k, v = numbers(1, 2, 6, 8), numbers(1, 2, 6, 8), numbers(1, 2, 6, 8)
     before = torch_says(q, k, is_causal=True)
     k[:, :, 4] = value
-    found = attention(Calls(is_causal=True), q, k, v)[0]
+    found = attention(calls(is_causal=True), q, k, v)[0]
     torch.testing.assert_close(found.weights[:, :, :4], before[:, :, :4])
-    torch.testing.assert_close(found.weights @ v, Calls(is_causal=True)(q, k, v), equal_nan=True)
+    torch.testing.assert_close(found.weights @ v, calls(is_causal=True)(q, k, v)[0], equal_nan=True)
 
 
 def test_dropout_is_said_and_the_weights_are_those_that_were_used():
     q, k, v = numbers(2, 4, 5, 8), numbers(2, 4, 7, 8), numbers(2, 4, 7, 8)
     state = torch.get_rng_state()
-    found = attention(Calls(dropout_p=0.25), q, k, v)[0]
+    found = attention(calls(dropout_p=0.25), q, k, v)[0]
     assert torch.equal(state, torch.get_rng_state())
     torch.testing.assert_close(found.weights @ v, F.scaled_dot_product_attention(q, k, v, dropout_p=0.25))
     assert found.dropout == 0.25
@@ -157,7 +143,7 @@ def test_dropout_is_said_and_the_weights_are_those_that_were_used():
 def test_a_value_without_bound_is_no_reason_to_doubt_the_map():
     q, k, v = numbers(1, 2, 5, 8), numbers(1, 2, 7, 8), numbers(1, 2, 7, 8)
     v[0, 0, 3, 0] = torch.inf
-    found = attention(Calls(), q, k, v)[0]
+    found = attention(calls(), q, k, v)[0]
     assert found.verified
     assert 0 < found.output_error < 1e-5
 
@@ -173,7 +159,7 @@ def test_the_compiler_is_not_asked_for_a_pass_that_has_none():
 def test_one_key_or_one_query(length):
     for queries, keys in itertools.product((1, length), repeat=2):
         q, k, v = numbers(2, 3, queries, 4), numbers(2, 3, keys, 4), numbers(2, 3, keys, 4)
-        found = attention(Calls(), q, k, v)[0]
+        found = attention(calls(), q, k, v)[0]
         torch.testing.assert_close(found.weights, torch_says(q, k))
 
 
@@ -182,22 +168,16 @@ def test_weights_that_do_not_give_what_was_returned_are_not_to_be_trusted(monkey
 
     right = AttentionInputs.compute_weights
     monkeypatch.setattr(AttentionInputs, "compute_weights", lambda self: right(self).roll(1, -1))
-    found = attention(Calls(), numbers(1, 2, 3, 4), numbers(1, 2, 3, 4), numbers(1, 2, 3, 4))
+    found = attention(calls(), numbers(1, 2, 3, 4), numbers(1, 2, 3, 4), numbers(1, 2, 3, 4))
     assert not found[0].verified
     assert found[0].output_error > 0.1
     assert any("do not trust this map" in note for note in found.notes)
 
 
-class Layer(nn.Module):
-    """A multi-head attention as people use it, with what they give it."""
-
-    def __init__(self, **given):
-        super().__init__()
-        torch.manual_seed(1)
-        self.attn = nn.MultiheadAttention(8, 2, **given)
-
-    def forward(self, q, k, v, **given):
-        return self.attn(q, k, v, **given)[0]
+def layer(**given):
+    """Build a multi-head attention as people use it."""
+    torch.manual_seed(1)
+    return Net(lambda self, *qkv, **more: self.attn(*qkv, **more)[0], attn=nn.MultiheadAttention(8, 2, **given))
 
 
 @pytest.mark.parametrize("need", [False, True])
@@ -207,7 +187,7 @@ class Layer(nn.Module):
     "given", [{}, {"add_bias_kv": True, "add_zero_attn": True}, {"kdim": 6, "vdim": 3}, {"bias": False}], ids=str
 )
 def test_multi_head_attention_gives_what_torch_gives(given, first, training, need):
-    model = Layer(batch_first=first, **given).train(training)
+    model = layer(batch_first=first, **given).train(training)
     x = numbers(3, 5, 8)
     k = numbers(3, 4, given.get("kdim", 8)) if "kdim" in given else x
     v = numbers(3, 4, given.get("vdim", 8)) if "kdim" in given else x
@@ -225,7 +205,7 @@ def test_multi_head_attention_gives_what_torch_gives(given, first, training, nee
 
 
 def test_layers_that_torch_would_fuse_run_step_by_step():
-    model = Layer(batch_first=True).eval()
+    model = layer(batch_first=True).eval()
     x = numbers(2, 5, 8)
     before = torch.backends.mha.get_fastpath_enabled()
     found = attention(model, x, x, x)["attn"]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import attention
+from tests.shared.awkward import Do, Net
 from tests.shared.language import small_vit
 
 IDS = torch.randint(3, 50, (2, 64), generator=torch.Generator().manual_seed(0))
@@ -82,47 +83,31 @@ def test_heads_before_samples_are_shown_by_custom_and_that_is_said(heads: int, s
     assert "could not tell which axis has the heads" in said or "heads that could not be told from samples" in said
 
 
-class Unbatched(nn.Module):
-    """Four tokens, four heads and no batch, and axes that cannot be followed to the features."""
-
-    def forward(self, x: Tensor) -> Tensor:
+def test_as_many_heads_as_tokens_without_a_batch_are_said() -> None:
+    def run(self: nn.Module, x: Tensor) -> Tensor:  # axes that cannot be followed to the features
         q = torch.view_as_complex(x.view(1, 4, 4, 1, 2)).abs().transpose(1, 2)  # 1, heads, tokens, features
         self.weights = (q @ q.mT).softmax(-1)
         return self.weights @ q
 
-
-def test_as_many_heads_as_tokens_without_a_batch_are_said() -> None:
-    net = Unbatched()
+    net = Net(run)
     maps = attention(net, torch.randn(4, 8))
     assert torch.equal(maps[0].weights, net.weights)
     assert "could not tell which axis has the heads" in maps.notes[0]
 
 
-class Pieces(nn.Module):
-    """Weights that meet their values sample by sample; all samples are alike."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        weights = (x @ x.mT).softmax(-1)
-        return torch.stack([one @ values for one, values in zip(weights, x, strict=True)])
-
-
 def test_pieces_that_are_alike_are_all_there() -> None:
     x = torch.randn(1, 3, 4).expand(2, 3, 4).contiguous()
-    maps = attention(Pieces(), x)
+    maps = attention(Do(lambda x: torch.stack([w @ v for w, v in zip((x @ x.mT).softmax(-1), x, strict=True)])), x)
     assert len(maps) == 2
     assert all("a piece of a softmax, with 9 of 18 weights" in maps[label].notes[-1] for label in maps)
 
 
-class Twice(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        mask = torch.zeros(3, 3)
-        mask[0] = -torch.inf
-        weights = (x @ x.mT + mask).softmax(-1)
+def test_weights_that_meet_two_values_are_one_map_also_with_rows_that_are_masked() -> None:
+    def twice(x: Tensor) -> Tensor:
+        weights = (x @ x.mT + torch.tensor([[-torch.inf], [0], [0]])).softmax(-1)
         return weights @ x + weights @ x.flip(-1)
 
-
-def test_weights_that_meet_two_values_are_one_map_also_with_rows_that_are_masked() -> None:
-    assert len(attention(Twice(), torch.randn(2, 3, 4))) == 1
+    assert len(attention(Do(twice), torch.randn(2, 3, 4))) == 1
 
 
 def test_as_many_heads_as_samples_are_said() -> None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hookscope import attention
+from tests.shared.awkward import Do, Net
 
 
 class Attention(nn.Module):
@@ -129,20 +130,12 @@ def test_rows_of_a_picture_are_no_heads(heads):
     torch.testing.assert_close(found.weights, model.qk(x)[0].detach())
 
 
-class Made(nn.Module):
-    """Five tokens that a layer has made look at each other: both their axes are features."""
-
-    def __init__(self):
-        super().__init__()
-        self.make = nn.Linear(16, 40)
-
-    def forward(self, x):
+def test_tokens_that_a_layer_has_made_are_no_channels():
+    def run(self, x):
         tokens = self.make(x.mean(1)).unflatten(-1, (5, 8))
         return (tokens @ tokens.mT).softmax(-1) @ tokens
 
-
-def test_tokens_that_a_layer_has_made_are_no_channels():
-    found = attention(Made(), X)
+    found = attention(Net(run, make=nn.Linear(16, 40)), X)
     assert [each.weights.numel() for each in found.values()] == [3 * 5 * 5]
     assert not any("channels" in note for note in found.notes)
 
@@ -163,15 +156,8 @@ def test_masks_and_dropout_are_in_it():
 
 
 def test_one_head_without_an_axis_for_it():
-    class One(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q, self.k, self.v = (nn.Linear(16, 5) for _ in range(3))
-
-        def forward(self, x):
-            return (self.q(x) @ self.k(x).mT).softmax(-1) @ self.v(x)
-
-    model = One()
+    layers = {name: nn.Linear(16, 5) for name in "qkv"}
+    model = Net(lambda self, x: (self.q(x) @ self.k(x).mT).softmax(-1) @ self.v(x), **layers)
     for x in (X, X[0], X[:, :1]):
         found = attention(model, x)[0]
         assert found.weights.shape == (len(x) if x.dim() == 3 else 1, 1, x.shape[-2], x.shape[-2])
@@ -231,12 +217,8 @@ RESIZED = [
 
 @pytest.mark.parametrize("between", RESIZED, ids=repr)
 def test_channels_of_a_picture_that_was_made_smaller_or_larger(between):
-    class Channels(nn.Module):
-        def forward(self, x):
-            q = x.flatten(2)
-            return (q @ q.mT).softmax(-1) @ q
-
-    found = attention(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), between, Channels()), torch.randn(2, 3, 8, 8))
+    channels = Do(lambda x: ((q := x.flatten(2)) @ q.mT).softmax(-1) @ q)
+    found = attention(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), between, channels), torch.randn(2, 3, 8, 8))
     assert len(found) == 0
     assert any("channels attend to channels" in note for note in found.notes)
 
@@ -267,74 +249,45 @@ def test_heads_that_share_their_keys_in_one_product_are_told_from_queries(heads_
     assert not found.notes
 
 
-class Neighbours(nn.Module):
-    """A graph's nodes take classes from their neighbours; the links are given."""
-
-    def __init__(self, turned):
-        super().__init__()
-        self.classes, self.turned = nn.Linear(16, 4), turned
-
-    def forward(self, links, x):
-        classes = self.classes(x)
-        return (classes.mT @ links).softmax(-2) if self.turned else (links @ classes).softmax(-1)
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_classes_of_neighbours_are_no_channels_that_look_at_channels(turned):
-    found = attention(Neighbours(turned), torch.rand(3, 6, 6), X)
+    def run(self, links, x):  # a graph's nodes take classes from their neighbors; the links are given
+        classes = self.classes(x)
+        return (classes.mT @ links).softmax(-2) if turned else (links @ classes).softmax(-1)
+
+    found = attention(Net(run, classes=nn.Linear(16, 4)), torch.rand(3, 6, 6), X)
     assert len(found) == 0
     assert not any("channels attend to channels" in note for note in found.notes)
 
 
-class DualAttention(nn.Module):
+def dual_attention(self, x):
     """DANet: tokens look at tokens, with the values from the left, and channels at channels."""
+    x = self.conv(x).relu().flatten(2)
+    of_channels = (x @ x.mT).softmax(-1) @ x
+    flat = x[..., None]
+    places = (self.q(flat).flatten(2).mT @ self.k(flat).flatten(2)).softmax(-1)
+    return of_channels + x @ places.mT
 
-    def __init__(self):
-        super().__init__()
-        self.conv, self.q, self.k = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1), nn.Conv2d(8, 4, 1)
 
-    def forward(self, x):
-        x = self.conv(x).relu().flatten(2)
-        of_channels = (x @ x.mT).softmax(-1) @ x
-        flat = x[..., None]
-        places = (self.q(flat).flatten(2).mT @ self.k(flat).flatten(2)).softmax(-1)
-        return of_channels + x @ places.mT
+def classes(self, x):
+    return self.score(x).softmax(-1) @ self.values
+
+
+def prototypes(self, x):
+    """Let tokens look at what was learned, which is scaled before: no tokens look at tokens."""
+    return (x @ (self.keys * 0.5).mT).softmax(-1).mT @ x
+
+
+def squeeze_excitation(gate):
+    layers = {"conv": nn.Conv2d(3, 8, 3), "fc": nn.Linear(8, 8), "gate": gate}
+    return Net(lambda self, x: (y := self.conv(x)) * self.gate(self.fc(y.mean((2, 3))))[..., None, None], **layers)
 
 
 def test_places_and_channels_are_told_apart():
-    found = attention(DualAttention(), torch.randn(2, 3, 6, 6))
+    layers = {"conv": nn.Conv2d(3, 8, 3), "q": nn.Conv2d(8, 4, 1), "k": nn.Conv2d(8, 4, 1)}
+    found = attention(Net(dual_attention, **layers), torch.randn(2, 3, 6, 6))
     assert [tuple(each.weights.shape) for each in found.values()] == [(2, 1, 16, 16)]
     assert any("channels attend to channels" in note for note in found.notes)
-
-
-class SqueezeExcitation(nn.Module):
-    def __init__(self, gate):
-        super().__init__()
-        self.conv, self.fc, self.gate = nn.Conv2d(3, 8, 3), nn.Linear(8, 8), gate
-
-    def forward(self, x):
-        x = self.conv(x)
-        return x * self.gate(self.fc(x.mean((2, 3))))[..., None, None]
-
-
-class Classes(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.score, self.values = nn.Linear(16, 7), nn.Parameter(torch.randn(7, 16))
-
-    def forward(self, x):
-        return self.score(x).softmax(-1) @ self.values
-
-
-class Prototypes(nn.Module):
-    """Tokens look at what was learned, which is scaled before: no tokens look at tokens."""
-
-    def __init__(self):
-        super().__init__()
-        self.keys = nn.Parameter(torch.randn(3, 16))
-
-    def forward(self, x):
-        return (x @ (self.keys * 0.5).mT).softmax(-1).mT @ x
 
 
 def product_by_hand(q, k, v):
@@ -352,13 +305,13 @@ def exponentials(q, k, v):
     ("model", "x", "why"),
     [
         (
-            SqueezeExcitation(nn.Softmax(-1)),
+            squeeze_excitation(nn.Softmax(-1)),
             torch.randn(2, 3, 6, 6),
             "not of query-key products: probably class scores",
         ),
-        (SqueezeExcitation(nn.Sigmoid()), torch.randn(2, 3, 6, 6), "no softmax and no attention call"),
-        (Classes(), X, "probably class scores"),
-        (Prototypes(), X, "probably class scores"),
+        (squeeze_excitation(nn.Sigmoid()), torch.randn(2, 3, 6, 6), "no softmax and no attention call"),
+        (Net(classes, score=nn.Linear(16, 7), values=nn.Parameter(torch.randn(7, 16))), X, "probably class scores"),
+        (Net(prototypes, keys=nn.Parameter(torch.randn(3, 16))), X, "probably class scores"),
         (Attention(product_by_hand), X, "could not trace it to the values"),
         (Attention(exponentials), X, "no softmax and no attention call"),
     ],

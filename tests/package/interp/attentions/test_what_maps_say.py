@@ -16,6 +16,7 @@ from PIL import Image
 from torch import nn
 
 from hookscope import LayerNotFoundError, attention, census
+from tests.shared.awkward import Do
 
 
 class Block(nn.Module):
@@ -94,22 +95,15 @@ def test_nothing_is_changed_or_left_on_the_model():
     assert vars(X) == {}
 
 
-class Fails(nn.Module):
-    def __init__(self, error):
-        super().__init__()
-        self.block, self.error = Block(), error
-
-    def forward(self, x):
-        self.block(x)
-        raise self.error
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError("of the model"), KeyboardInterrupt()])
 def test_an_error_of_the_model_comes_through_and_the_watch_ends(error):
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+    def fail(x):
+        raise error
+
     with pytest.raises(type(error)):
-        attention(Fails(error), X)
+        attention(nn.Sequential(Block(), Do(fail)), X)
     assert _get_current_dispatch_mode() is None
     assert torch.is_grad_enabled()
 
@@ -143,11 +137,6 @@ def test_no_map_is_made_that_does_not_fit(monkeypatch):
     assert len(attention(model, X, max_bytes=None)) == 5
 
 
-class NeverRun(nn.Module):
-    def forward(self, *given):
-        raise AssertionError("options are checked before the pass")
-
-
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
@@ -159,7 +148,7 @@ class NeverRun(nn.Module):
 )
 def test_options_are_checked_when_given(given, error, says):
     with pytest.raises(error, match=says):
-        attention(NeverRun(), X, **given)
+        attention(Do(lambda *given: pytest.fail("options are checked before the pass")), X, **given)
 
 
 def test_tokens_must_fit():

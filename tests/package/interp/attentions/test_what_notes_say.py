@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope import attention, edit
+from tests.shared.awkward import Net
 from tests.shared.language import IDS, llama
+from tests.shared.networks import projected
 
 Wrap = Callable[[nn.Linear], nn.Module]
 
@@ -50,70 +52,47 @@ WRAPS: dict[str, Wrap] = {
 }
 
 
-class Router(nn.Module):
-    """Weighs experts."""
-
-    def __init__(self, wrap: Wrap) -> None:
-        super().__init__()
-        self.gate, self.experts = wrap(nn.Linear(8, 4)), nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])
-
-    def forward(self, x: Tensor) -> Tensor:
+def router(wrap: Wrap) -> Net:
+    def run(self: nn.Module, x: Tensor) -> Tensor:
         return torch.bmm(self.gate(x).softmax(-1).unsqueeze(1), torch.stack([each(x) for each in self.experts], 1))
 
+    return Net(run, gate=wrap(nn.Linear(8, 4)), experts=nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])).eval()
 
-class Channels(nn.Module):
-    """Channels look at channels."""
 
-    def __init__(self, wrap: Wrap) -> None:
-        super().__init__()
-        self.qkv = wrap(nn.Linear(8, 24))
-
-    def forward(self, x: Tensor) -> Tensor:
+def channels(wrap: Wrap) -> Net:
+    def run(self: nn.Module, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).view(2, 5, 3, 2, 4).permute(2, 0, 3, 4, 1)
         return (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v
 
+    return Net(run, qkv=wrap(nn.Linear(8, 24))).eval()
 
-class Folded(nn.Module):
-    """Samples and heads in one axis."""
 
-    def __init__(self, wrap: Wrap) -> None:
-        super().__init__()
-        self.q, self.k, self.v = (wrap(nn.Linear(32, 32)) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
+def folded(wrap: Wrap) -> Net:
+    def run(self: nn.Module, x: Tensor) -> Tensor:  # samples and heads in one axis
         q, k, v = (each(x).view(3, 5, 4, 8).transpose(1, 2).reshape(12, 5, 8) for each in (self.q, self.k, self.v))
         return torch.bmm(torch.bmm(q, k.mT).softmax(-1), v)
+
+    return projected(run, 32, wrap)
 
 
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_a_weight_that_is_computed_is_a_weight(wrap: str) -> None:
     torch.manual_seed(0)
-    router, channels, folded = (kind(WRAPS[wrap]).eval() for kind in (Router, Channels, Folded))
-    assert not len(attention(router, torch.randn(5, 8)))
-    maps = attention(channels, torch.randn(2, 5, 8))
+    assert not len(attention(router(WRAPS[wrap]), torch.randn(5, 8)))
+    maps = attention(channels(WRAPS[wrap]), torch.randn(2, 5, 8))
     assert not len(maps)
     assert any("channels attend to channels" in note for note in maps.notes)
-    maps = attention(folded, torch.randn(3, 5, 32))
+    maps = attention(folded(WRAPS[wrap]), torch.randn(3, 5, 32))
     assert maps[0].weights.shape == (3, 4, 5, 5)
     assert maps.notes == ()
 
 
-class Learned(nn.Module):
-    """Asks with queries that are parameters, as DETR's, Perceiver's and SigLIP's do."""
-
-    def __init__(self, bias: bool) -> None:
-        super().__init__()
-        self.latents = nn.Parameter(torch.randn(1, 3, 8))
-        self.q, self.k, self.v = (nn.Linear(8, 8, bias=bias) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.q(self.latents).expand(len(x), -1, -1), self.k(x), self.v(x)
-        return (q @ k.mT).softmax(-1) @ v
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_queries_that_are_learned(bias: bool) -> None:
-    net, x = Learned(bias), torch.randn(2, 5, 8)
+    def run(self: nn.Module, x: Tensor) -> Tensor:  # as DETR, Perceiver and SigLIP do
+        return (self.q(self.latents).expand(len(x), -1, -1) @ self.k(x).mT).softmax(-1) @ self.v(x)
+
+    net, x = projected(run, bias=bias, latents=nn.Parameter(torch.randn(1, 3, 8))), torch.randn(2, 5, 8)
     maps = attention(net, x)
     truth = (net.q(net.latents) @ net.k(x).mT).softmax(-1)
     torch.testing.assert_close(maps[0].weights, truth.detach()[:, None])
@@ -131,74 +110,48 @@ def test_the_pooling_head_of_siglip() -> None:
     assert maps.notes == ()
 
 
-class Additive(nn.Module):
-    """Scores by a layer, not by products."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.score = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
+def test_attention_of_another_kind_beside_maps_is_said() -> None:
+    def additive(self: nn.Module, x: Tensor) -> Tensor:
         return self.score(torch.tanh(self.q(x)[:, :, None] + self.k(x)[:, None])).squeeze(-1).softmax(-1) @ x
 
-
-def test_attention_of_another_kind_beside_maps_is_said() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = Additive(), nn.MultiheadAttention(8, 2, batch_first=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.a(x)
-            return self.b(x, x, x)[0]
-
-    maps = attention(Both(), torch.randn(2, 5, 8))
+    a, b = projected(additive, score=nn.Linear(8, 1)), nn.MultiheadAttention(8, 2, batch_first=True)
+    both = Net(lambda self, x: self.b(*[self.a(x)] * 3)[0], a=a, b=b)
+    maps = attention(both, torch.randn(2, 5, 8))
     assert list(maps) == ["b"]
     assert len(maps.notes) == 1
     assert maps.notes[0].startswith("layer 'a': found a softmax, but not of query-key products")
 
 
 def test_a_softmax_that_is_a_layer_has_met_its_values() -> None:
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.q, self.k, self.v, self.softmax = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Softmax(-1)
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        return self.softmax(self.q(x) @ self.k(x).mT) @ self.v(x)
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.softmax(self.q(x) @ self.k(x).mT) @ self.v(x)
-
-    maps = attention(nn.Sequential(Attention()), torch.randn(2, 5, 8))
+    maps = attention(nn.Sequential(projected(run, softmax=nn.Softmax(-1))), torch.randn(2, 5, 8))
     assert len(maps) == 1
     assert maps.notes == ()
     assert "-0" not in repr(maps).split()
 
 
 def test_heads_that_are_in_the_batch_are_said_to_be() -> None:
-    class Split(Folded):
-        def forward(self, x: Tensor) -> Tensor:
-            q, k, v = (torch.cat(each(x).split(8, 2), 0) for each in (self.q, self.k, self.v))
-            return torch.cat((q.bmm(k.mT) / 8**0.5).softmax(2).bmm(v).split(3, 0), 2)
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        q, k, v = (torch.cat(each(x).split(8, 2), 0) for each in (self.q, self.k, self.v))
+        return torch.cat((q.bmm(k.mT) / 8**0.5).softmax(2).bmm(v).split(3, 0), 2)
 
-    maps = attention(Split(WRAPS["plain"]).eval(), torch.randn(3, 5, 32))
+    maps = attention(projected(run, 32), torch.randn(3, 5, 32))
     assert maps[0].weights.shape == (12, 1, 5, 5)
     (note,) = maps.notes
     assert "the model got 3 samples, and a map has 12 in the batch" in note
 
 
 def test_windows_and_heads_by_custom_are_said_to_be() -> None:
-    class Windows(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+    def run(self: nn.Module, x: Tensor) -> Tensor:  # samples, heads, windows, tokens; made so that nobody can follow it
+        q, k, v = (
+            torch.stack([each(x).sin()[..., 8 * n : 8 * n + 8] for n in range(4)], 1).unflatten(2, (2, 3))
+            for each in (self.q, self.k, self.v)
+        )
+        return ((q @ k.mT).softmax(-1) @ v).sum()
 
-        def forward(self, x: Tensor) -> Tensor:  # samples, heads, windows, tokens; made so that nobody can follow it
-            q, k, v = (
-                torch.stack([each(x).sin()[..., 8 * n : 8 * n + 8] for n in range(4)], 1).unflatten(2, (2, 3))
-                for each in (self.q, self.k, self.v)
-            )
-            return ((q @ k.mT).softmax(-1) @ v).sum()
-
-    maps = attention(Windows().eval(), torch.randn(2, 6, 32))
+    maps = attention(projected(run, 32), torch.randn(2, 6, 32))
     assert maps[0].notes == (
         "could not tell which axis has the heads; assumed the usual layout, (batch, heads, queries, keys)",
     )
@@ -215,27 +168,21 @@ def test_a_map_of_an_attention_that_is_being_cut_is_said_to_be_from_before() -> 
     assert attention(model, IDS).notes == ()
 
 
-class UsedAgain(nn.Module):
-    """Takes given numbers into a tensor that gets the id of one that is gone."""
+@pytest.mark.parametrize("shape", [(1, 2, 5, 5), (5,)])
+def test_a_tensor_with_the_id_of_one_that_is_gone_is_not_taken_for_it(shape: tuple[int, ...]) -> None:
+    given = torch.rand(shape).numpy()
 
-    def __init__(self, given: Tensor) -> None:
-        super().__init__()
-        self.qkv, self.given = nn.Linear(8, 8), given.numpy()
-
-    def forward(self, x: Tensor) -> Tensor:
+    def run(self: nn.Module, x: Tensor) -> Tensor:
         heads = self.qkv(x).unflatten(-1, (2, 4)).transpose(1, 2)
-        before = [heads @ heads.mT if self.given.ndim == 4 else 2 * heads for _ in range(20)]
+        before = [heads @ heads.mT if given.ndim == 4 else 2 * heads for _ in range(20)]
         gone = set(map(id, before))
         before.clear()
         made: list[Tensor] = []
         while not made or id(made[-1]) not in gone:
-            made.append(torch.from_numpy(self.given))
+            made.append(torch.from_numpy(given))
             assert len(made) < 10_000
-        return made[-1].softmax(-1) @ heads if self.given.ndim == 4 else made[-1].sqrt()
+        return made[-1].softmax(-1) @ heads if given.ndim == 4 else made[-1].sqrt()
 
-
-@pytest.mark.parametrize("shape", [(1, 2, 5, 5), (5,)])
-def test_a_tensor_with_the_id_of_one_that_is_gone_is_not_taken_for_it(shape: tuple[int, ...]) -> None:
-    found = attention(UsedAgain(torch.rand(shape)), torch.randn(1, 5, 8))
+    found = attention(Net(run, qkv=nn.Linear(8, 8)), torch.randn(1, 5, 8))
     assert not list(found)
     assert not [note for note in found.notes if "could not be followed:" in note]

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import NotEditedError, edit
+from tests.shared.awkward import Net
 
 
 class CallsItself(nn.Module):
@@ -34,16 +35,7 @@ class CallsItself(nn.Module):
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("to", ["input", "output"])
 def test_the_first_call_calls_the_second(to: str, raises: bool) -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = CallsItself(raises)
-
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = self.layer((x,))
-            return y
-
-    net, part = Net(), (0, 0) if to == "input" else None
+    net, part = Net(lambda self, x: self.layer((x,)), layer=CallsItself(raises)), (0, 0) if to == "input" else None
     with edit(net) as e:
         e.set("layer", 100.0, to=to, part=part, calls=1)
         assert net(torch.ones(1)) == 100
@@ -135,22 +127,10 @@ def test_a_checkpoint_in_another_thread_is_recomputed_with_the_edit() -> None:
     torch.testing.assert_close(found[0], expected)
 
 
-class Flattens(nn.Module):
-    """Gives its layers samples and tokens in one axis."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(3, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.fc(x.flatten(0, 1))
-        return y * 1
-
-
 @pytest.mark.parametrize("verb", ["samples=", "mean"])
 @pytest.mark.parametrize(("layer", "to"), [("fc", "output"), ("fc", "grad"), ("", "output"), ("", "grad")])
 def test_samples_are_counted_for_gradients_and_for_the_model_itself(layer: str, to: str, verb: str) -> None:
-    net = Flattens()
+    net = Net(lambda self, x: self.fc(x.flatten(0, 1)) * 1, fc=nn.Linear(3, 3))
     e = edit(net)
     if verb == "mean":
         e.mean(layer, to=to)

@@ -36,32 +36,21 @@ def test_a_container_comes_before_the_layer_whose_output_it_returns(order: tuple
     assert [row["calls changed"] for row in e.rows] == [1, 1]
 
 
-class Remembers(nn.Module):
-    """Computes once, and returns the very same tensor again, as tables of rotary positions are kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.kept = nn.Parameter(torch.ones(3)), None
-
-    def forward(self) -> Tensor:
-        if self.kept is None:
-            self.kept = self.weight * 1
-        return self.kept
+def remember(self: nn.Module) -> Tensor:
+    """Compute once, and return the very same tensor again, as tables of rotary positions are kept."""
+    if self.kept is None:
+        self.kept = self.weight * 1
+    return self.kept
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = Remembers()
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.table.kept = None
-        return (self.table() * x).sum() + (self.table() * x * 10).sum()
+def look_up_twice(self: nn.Module, x: Tensor) -> Tensor:
+    self.table.kept = None
+    return (self.table() * x).sum() + (self.table() * x * 10).sum()
 
 
 @pytest.mark.parametrize("calls", [None, 1, 2])
 def test_a_tensor_that_an_earlier_call_has_returned_is_refused(calls: Any) -> None:
-    net = Twice()
+    net = Net(look_up_twice, table=Net(remember, weight=nn.Parameter(torch.ones(3)), kept=None))
     e = edit(net)
     e.scale("table", 0.5, to="grad", calls=calls)
     with pytest.raises(RuntimeError, match="call 2: it returned the same tensor as call 1"), e:
@@ -69,15 +58,8 @@ def test_a_tensor_that_an_earlier_call_has_returned_is_refused(calls: Any) -> No
 
 
 def test_an_identity_that_is_called_twice_with_one_tensor_has_two_gradients() -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.same = nn.Identity()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return (self.same(x) + 10 * self.same(x)).sum()
-
-    net, x = Net(), torch.ones(2, requires_grad=True)
+    net = Net(lambda self, x: (self.same(x) + 10 * self.same(x)).sum(), same=nn.Identity())
+    x = torch.ones(2, requires_grad=True)
     y = x * 1
     with edit(net) as e:
         e.scale("same", 0.5, to="grad", calls=1)
@@ -97,22 +79,9 @@ def test_a_call_whose_gradient_comes_twice_is_one_call() -> None:
 
 
 def test_a_tensor_that_is_overwritten_and_returned_again_has_two_gradients() -> None:
-    class Doubles(nn.Module):
-        held: Tensor
-
-        def forward(self) -> Tensor:
-            return self.held.mul_(2)
-
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(3, 3), Doubles()
-
-        def forward(self, x: Tensor) -> Any:
-            self.second.held = self.first(x)  # it is not given to the second, or that would return an alias
-            return self.second()
-
-    net = Both()
+    held: list[Tensor] = []  # it is not given to the second layer, or that would return an alias
+    double = Do(lambda: held.pop().mul_(2))
+    net = Net(lambda self, x: held.append(self.first(x)) or self.second(), first=nn.Linear(3, 3), second=double)
     with edit(net) as e:
         e.scale("first", 5.0, to="grad")
         e.add("second", 1.0, to="grad")
@@ -122,11 +91,7 @@ def test_a_tensor_that_is_overwritten_and_returned_again_has_two_gradients() -> 
 
 
 def test_a_chunk_that_nothing_uses_has_no_gradient_to_edit() -> None:
-    class Halves(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return torch.ops.aten.split_with_sizes(x, [1, 2], -1)
-
-    net = nn.Sequential(nn.Linear(3, 3), Halves())
+    net = nn.Sequential(nn.Linear(3, 3), Do(lambda x: torch.ops.aten.split_with_sizes(x, [1, 2], -1)))
     with edit(net) as e:
         e.scale("1", 2.0, to="grad", part=1)
         net(torch.ones(2, 3))[1].sum().backward()
@@ -141,11 +106,7 @@ def test_a_chunk_that_nothing_uses_has_no_gradient_to_edit() -> None:
         def backward(ctx: Any, *grads: Tensor) -> None:
             return None
 
-    class Cut(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return Cuts.apply(x)
-
-    net = nn.Sequential(nn.Linear(3, 3), Cut())
+    net = nn.Sequential(nn.Linear(3, 3), Do(Cuts.apply))
 
     def cut_off() -> None:
         with edit(net) as e:
@@ -157,19 +118,14 @@ def test_a_chunk_that_nothing_uses_has_no_gradient_to_edit() -> None:
 
 
 def test_a_layer_under_no_grad_that_passes_a_tensor_on_stops_no_model() -> None:
-    class Half(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.same = nn.Linear(4, 4), nn.Identity()
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        y = self.first(x)
+        with torch.no_grad():
+            kept = self.same(y)
+        y += 1
+        return y + self.same(y) + 0 * kept
 
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.first(x)
-            with torch.no_grad():
-                kept = self.same(y)
-            y += 1
-            return y + self.same(y) + 0 * kept
-
-    net = Half()
+    net = Net(run, first=nn.Linear(4, 4), same=nn.Identity())
     with edit(net) as e:
         e.scale("same", 2.0, to="grad")
         net(torch.ones(2, 4)).sum().backward()

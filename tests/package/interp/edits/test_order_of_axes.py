@@ -87,24 +87,17 @@ def test_as_many_tokens_as_samples_are_said(what: str) -> None:
     )
 
 
-class Packs(nn.Module):
-    """Called with tokens first, and packs them for an LSTM with samples first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.mix, self.head = nn.Embedding(9, 4), nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 9)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        lengths = torch.full((ids.shape[1],), len(ids))
-        packed = pack_padded_sequence(self.words(ids).transpose(0, 1), lengths, batch_first=True)
-        out, _ = pad_packed_sequence(self.mix(packed)[0], batch_first=True)
-        logits: Tensor = self.head(out.transpose(0, 1))
-        return logits
+def pack(self: nn.Module, ids: Tensor) -> Tensor:
+    """Take tokens first, and pack them for an LSTM with samples first."""
+    lengths = torch.full((ids.shape[1],), len(ids))
+    packed = pack_padded_sequence(self.words(ids).transpose(0, 1), lengths, batch_first=True)
+    out, _ = pad_packed_sequence(self.mix(packed)[0], batch_first=True)
+    return self.head(out.transpose(0, 1))
 
 
 @pytest.mark.parametrize("what", sorted(CHANGES))
 def test_what_is_packed_tells_the_samples_too(what: str) -> None:
-    net = Packs()
+    net = Net(pack, words=nn.Embedding(9, 4), mix=nn.LSTM(4, 4, batch_first=True), head=nn.Linear(4, 9))
     e = edit(net)
     CHANGES[what](e, "words")
     message = rf"'mix' \(LSTM\) gets 5 tokens of 3 samples. So the model was called with tokens first, but {what}"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import at, edit
+from tests.shared.awkward import Do, Net
 from tests.shared.language import llama, small_vit
 from tests.shared.swept import Flat
 
@@ -31,27 +32,19 @@ def test_what_has_a_config_but_no_heads_is_refused(layer: str) -> None:
         edit(llama()).set(layer, 0, heads=1)
 
 
-class Attention(nn.Module):
-    """Heads side by side, then an output projection of whatever kind."""
+def attention(out_proj: nn.Module, turned: bool = False) -> Net:
+    """Build two heads side by side, then an output projection of whatever kind."""
 
-    def __init__(self, out_proj: nn.Module, turned: bool = False) -> None:
-        super().__init__()
-        self.num_heads, self.attention_head_size, self.out_proj, self.turned = 2, 3, out_proj, turned
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        return torch.tanh(x).mT if turned else self.out_proj(torch.tanh(x))
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.tanh(x)
-        return x.mT if self.turned else self.out_proj(x)
+    return Net(run, num_heads=2, attention_head_size=3, out_proj=out_proj).eval()
 
 
-class Wrapped(nn.Module):
-    """As an adapter does: a linear layer, and something beside it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.in_features, self.base, self.more = 6, nn.Linear(6, 6), nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + self.more(x)
+def adapter() -> Net:
+    """Build a linear layer with something beside it."""
+    layers = {"base": nn.Linear(6, 6), "more": nn.Linear(6, 6)}
+    return Net(lambda self, x: self.base(x) + self.more(x), in_features=6, **layers)
 
 
 @pytest.mark.parametrize("kind", ["adapter", "quantized", "sequential", "list"])
@@ -59,12 +52,12 @@ def test_heads_lie_before_an_output_projection_of_any_kind(kind: str) -> None:
     torch.manual_seed(0)
     linear = nn.Linear(6, 6)
     made: dict[str, nn.Module] = {
-        "adapter": Wrapped(),
+        "adapter": adapter(),
         "quantized": torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(6, 6)), {nn.Linear})[0],
         "sequential": nn.Sequential(linear, nn.Dropout()),
         "list": nn.ModuleList([linear, nn.Dropout()]),
     }
-    net = Attention(made[kind]).eval()
+    net = attention(made[kind])
     if kind == "list":
         net.forward = lambda x: linear(torch.tanh(x))  # type: ignore[method-assign]
     inside = torch.tanh(X)
@@ -134,17 +127,12 @@ def test_heads_before_projections_of_other_names(kind: str) -> None:
 
 
 def test_heads_without_a_projection_that_is_known_say_what_is_missing() -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.num_heads, self.mixing = 2, nn.Linear(6, 6)
-
     with pytest.raises(ValueError, match=r"has 2 heads, but no submodule with the name of an output projection"):
-        edit(Odd()).set("", 0.0, heads=1)
+        edit(Net(lambda self, x: x, num_heads=2, mixing=nn.Linear(6, 6))).set("", 0.0, heads=1)
 
 
 def test_an_index_goes_into_what_heads_and_samples_have_picked() -> None:
-    net = Attention(nn.Linear(6, 6)).eval()
+    net = attention(nn.Linear(6, 6))
     inside = torch.tanh(X)
     inside[1, 3:5] = 0
     with torch.no_grad(), edit(net) as e:
@@ -155,7 +143,7 @@ def test_an_index_goes_into_what_heads_and_samples_have_picked() -> None:
 
 
 def test_an_axis_that_is_not_that_of_heads_is_refused() -> None:
-    net = Attention(nn.Identity(), turned=True)
+    net = attention(nn.Identity(), turned=True)
     del net.out_proj
     e = edit(net)
     e.set("", 0, heads=1)
@@ -199,15 +187,7 @@ def test_under_vmap_there_are_no_samples(how: str) -> None:
 
 
 def test_samples_of_a_list_of_pictures() -> None:
-    class Batches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Identity()
-
-        def forward(self, pictures: list[Tensor]) -> Tensor:
-            return self.layer(torch.stack(pictures) * 1)
-
-    net = Batches()
+    net = Net(lambda self, pictures: self.layer(torch.stack(pictures) * 1), layer=nn.Identity())
     with edit(net) as e:
         e.set("layer", 0, samples=[1])
         y = net([torch.ones(3), torch.ones(3)])
@@ -226,17 +206,8 @@ def test_memory_that_a_function_returns_and_that_is_numpys_is_copied() -> None:
     assert (mine == -1).all()
 
 
-class Returns(nn.Module):
-    def __init__(self, make: Any) -> None:
-        super().__init__()
-        self.make = make
-
-    def forward(self, x: Tensor) -> Any:
-        return self.make(x)
-
-
 def test_a_dtype_that_torch_does_not_compute_with_is_edited_and_not_measured() -> None:
-    net = nn.Sequential(Returns(lambda x: x.to(torch.float8_e4m3fn)))
+    net = nn.Sequential(Do(lambda x: x.to(torch.float8_e4m3fn)))
     with edit(net) as e:
         e.map("0", lambda values: torch.zeros_like(values))
         y = net(X)

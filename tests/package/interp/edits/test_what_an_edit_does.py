@@ -178,20 +178,9 @@ def test_swapping_takes_the_same_call_of_another_run() -> None:
     torch.testing.assert_close(out, (2 * mean).expand(2, 4))
 
 
-class Attention(nn.Module):
-    """Attention with its heads side by side before the output projection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads = 2
-        self.value, self.c_proj = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        return self.c_proj(self.value(x)), None
-
-
 def test_a_head_is_its_columns_before_the_output_projection() -> None:
-    net = nn.ModuleDict({"attn": Attention()})
+    layers = {"value": nn.Linear(4, 4), "c_proj": nn.Linear(4, 4)}
+    net = nn.ModuleDict({"attn": Net(lambda self, x: (self.c_proj(self.value(x)), None), num_heads=2, **layers)})
     net.forward = lambda x: net["attn"](x)[0]
     with torch.no_grad(), capture(net, "attn.c_proj", inputs=True) as clean:
         net(X)

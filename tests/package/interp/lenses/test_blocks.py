@@ -8,6 +8,7 @@ from torch import nn
 
 from hookscope import LayerNotFoundError
 from hookscope.interp.lenses import NoBlocksError, Streams
+from tests.shared.awkward import Do, Net
 from tests.shared.read import IDS, Reader
 
 
@@ -29,17 +30,13 @@ def test_blocks_are_found_though_their_heads_are_more() -> None:
 
 
 def test_experts_stand_side_by_side_and_are_no_blocks() -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4))
+    def mixed() -> Net:
+        experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4))
+        return Net(lambda self, x: x + sum(expert(x) for expert in self.experts), experts=experts)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + sum(expert(x) for expert in self.experts)
-
-    streams = Streams(nn.Sequential(Mixed(), Mixed()), (torch.randn(1, 3, 8),))
+    streams = Streams(nn.Sequential(mixed(), mixed()), (torch.randn(1, 3, 8),))
     assert streams.labels == ["0", "1"]
-    alone = nn.Sequential(Mixed(), nn.Linear(8, 8))  # here they are the only modules side by side
+    alone = nn.Sequential(mixed(), nn.Linear(8, 8))  # here they are the only modules side by side
     assert Streams(alone, (torch.randn(1, 3, 8),)).labels == ["0"]
 
 
@@ -51,26 +48,17 @@ def test_a_block_that_is_called_three_times_is_three_layers() -> None:
 
 
 def test_layers_of_several_classes_inside_of_blocks_are_no_blocks() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            mlp = nn.Sequential(nn.Linear(20, 20), nn.Tanh())
-            self.layer = nn.ModuleList([nn.TransformerEncoderLayer(20, 2, 20, batch_first=True), mlp, Apart()])
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layer:
+            x = x + layer(x)
+        return x
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for layer in self.layer:
-                x = x + layer(x)
-            return x
+    def block() -> Net:
+        mlp = nn.Sequential(nn.Linear(20, 20), nn.Tanh())
+        apart = Net(lambda self, x: self.norm(x), norm=nn.LayerNorm(20))
+        return Net(run, layer=nn.ModuleList([nn.TransformerEncoderLayer(20, 2, 20, batch_first=True), mlp, apart]))
 
-    class Apart(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.LayerNorm(20)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.norm(x)
-
-    net = nn.Sequential(nn.Embedding(50, 20), *(Block() for _ in range(2)))
+    net = nn.Sequential(nn.Embedding(50, 20), block(), block())
     assert Streams(net, (IDS,)).labels == ["1", "2"]
 
 
@@ -79,22 +67,18 @@ def test_blocks_of_several_classes_in_turn_are_all_found() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + super().forward(x)
 
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed, width = nn.Embedding(9, 8), 8
-            attending = [nn.TransformerEncoderLayer(width, 2, 16, batch_first=True) for _ in range(2)]
-            self.layers = nn.ModuleList([attending[0], Other(nn.Linear(8, 8)), attending[1], Other(nn.Linear(8, 8))])
-            self.head = nn.Linear(8, 9)
-
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            x = self.embed(ids)
-            for layer in self.layers:
-                x = layer(x)
-            return self.head(x)
-
     torch.manual_seed(0)
-    streams = Streams(Net().eval(), (torch.arange(6)[None],))
+
+    def run(self: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+    layers = [nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)]
+    layers = nn.ModuleList([layers[0], Other(nn.Linear(8, 8)), layers[1], Other(nn.Linear(8, 8))])
+    net = Net(run, embed=nn.Embedding(9, 8), layers=layers, head=nn.Linear(8, 9)).eval()
+    streams = Streams(net, (torch.arange(6)[None],))
     assert streams.labels == [f"layers.{number}" for number in range(4)]
 
 
@@ -122,11 +106,7 @@ def test_layers_that_are_named() -> None:
 
 
 def test_layers_of_different_lengths() -> None:
-    class Short(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x[:, 1:]
-
-    net = nn.Sequential(nn.Linear(4, 4), Short())
+    net = nn.Sequential(nn.Linear(4, 4), Do(lambda x: x[:, 1:]))
     with pytest.raises(NoBlocksError, match=r"different \(batch, tokens\): \[\(1, 2\), \(1, 3\)\]"):
         Streams(net, (torch.ones(1, 3, 4),), layers=["0", "1"])
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from hookscope import LayerNotFoundError
 from hookscope.interp.lenses import Streams
 from hookscope.interp.lenses.lens import Lens
+from tests.shared.awkward import Net
 from tests.shared.read import IDS, WORDS, Reader
 
 
@@ -88,22 +89,19 @@ def test_a_lens_that_is_not_the_model_s_is_said_to_be_none() -> None:
 
 
 def test_a_model_that_reads_its_class_token() -> None:
-    class Pictures(nn.Module):
-        def __init__(self, place: int) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-            self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
-            self.head = nn.Linear(8, 3)
-            self.place = place
+    def pictures(place: int) -> nn.Module:
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
 
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.encoder(x)
-            return self.head(x.mean(1) if self.place == 9 else x[:, self.place])
+        def run(self: nn.Module, x: Tensor) -> Tensor:
+            return self.head(self.encoder(x).mean(1) if place == 9 else self.encoder(x)[:, place])
+
+        return Net(run, encoder=encoder, head=nn.Linear(8, 3)).eval()
 
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
     for place, said in ((0, "the first token only"), (-1, "the last token only")):
-        net = Pictures(place).eval()
+        net = pictures(place)
         read = Streams(net, (x,))
         assert read.lens is not None
         assert read.lens.names == ("encoder.norm", "head")
@@ -112,7 +110,7 @@ def test_a_model_that_reads_its_class_token() -> None:
             assert int(read.reading(1).final[place]) == int(net(x)[1].argmax())
         assert any(said in text for text in read.remarks())
         assert read.reading().next_probability is None
-    mean = Streams(Pictures(9), (x,))
+    mean = Streams(pictures(9), (x,))
     assert mean.lens is None
     assert any("no lens" in text for text in mean.remarks())
 

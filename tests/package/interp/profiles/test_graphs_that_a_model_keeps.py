@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 
 from hookscope import profile
 from hookscope.interp.profiles import Profile
+from tests.shared.awkward import Do
 
 
 def quick(model: nn.Module, *inputs: Any, **options: Any) -> Profile:
@@ -124,12 +125,8 @@ def test_leaves_behind_such_a_graph_keep_their_gradient() -> None:
 
 
 def test_what_is_kept_outside_of_the_model_is_refused() -> None:
-    class Doubled(nn.Module):
-        def forward(self, weight: Tensor) -> Tensor:
-            return weight.exp()
-
     model = nn.Sequential(nn.Linear(3, 4))
-    parametrize.register_parametrization(model[0], "weight", Doubled())
+    parametrize.register_parametrization(model[0], "weight", Do(torch.exp))
     quick(model, X)
     with parametrize.cached(), pytest.raises(ValueError, match=r"keeps a tensor with its graph \(ExpBackward0\) from"):
         quick(model, X)

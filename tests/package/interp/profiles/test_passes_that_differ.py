@@ -9,27 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import profile
+from tests.shared.awkward import Net
 
 X = torch.ones(4, 8)
 
 
-class SkipsInTurn(nn.Module):
-    """Calls its layers in turn: `even` in the first pass, then `odd`, and so on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.even, self.odd, self.passes = nn.Linear(8, 8), nn.Linear(8, 8), 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.passes += 1
-        found: Tensor = self.odd(x) if self.passes % 2 == 0 else self.even(x)
-        return found
+def skip_in_turn(self: nn.Module, x: Tensor) -> Tensor:
+    """Call a layer in turn: `even` in the first pass, then `odd`, and so on."""
+    self.passes += 1
+    return self.odd(x) if self.passes % 2 == 0 else self.even(x)
 
 
 @pytest.mark.parametrize("repeats", [3, 1])
 def test_a_layer_that_some_passes_skip(repeats: int) -> None:
     # In pairs of a pass without hooks, which calls `even`, and a timed one; then those that count FLOPs and bytes.
-    costs = profile(SkipsInTurn(), X, repeats=repeats, warmup=0)
+    net = Net(skip_in_turn, even=nn.Linear(8, 8), odd=nn.Linear(8, 8), passes=0)
+    costs = profile(net, X, repeats=repeats, warmup=0)
     assert len(costs[""].forward.runs) == repeats
     assert len(costs["odd"].forward.runs) == repeats
     assert costs["odd"].forward.median > 0
@@ -45,23 +40,15 @@ def test_a_layer_that_some_passes_skip(repeats: int) -> None:
 
 
 def test_layers_in_a_part_that_is_compiled_get_no_times_that_are_not_theirs() -> None:
-    class Inside(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(8, 8), nn.ReLU()
-            self.part = torch.compile(lambda x: self.b(self.a(x)), backend="eager")
-
-        def forward(self, x: Tensor) -> Tensor:
-            found: Tensor = self.part(x)
-            return found
-
     torch._dynamo.reset()
-    costs = profile(Inside(), X, repeats=2)
+    net = Net(lambda self, x: part(x), a=nn.Linear(8, 8), b=nn.ReLU())
+    part = torch.compile(lambda x: net.b(net.a(x)), backend="eager")
+    costs = profile(net, X, repeats=2)
     for name in "ab":
         assert len(costs[name].forward.runs) < 2  # of a pass in compiled code there is none
         assert all(time > 0 for time in costs[name].forward.runs)
     assert "torch.compile" in costs.notes[-1]
     with torch.compiler.set_stance("force_eager"):
-        costs = profile(Inside(), X, repeats=2)
+        costs = profile(net, X, repeats=2)
     assert len(costs["a"].forward.runs) == 2
     assert not costs.notes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,20 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from hookscope import LayerNotFoundError, census, profile
 from hookscope.interp.profiles import LayerProfile, Profile, Time, passes
 from hookscope.interp.profiles.spans import CallSpans
+from tests.shared.awkward import Net
 from tests.shared.clocks import Clock
-
-
-class Calls(nn.Module):
-    """Calls a function with itself and the input."""
-
-    def __init__(self, function: Callable[[Any, Tensor], Tensor], **layers: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self, x)
 
 
 def quick(model: nn.Module, *inputs: Any, **options: Any) -> Profile:
@@ -114,7 +101,7 @@ FLOPS = 2 * 16 * 64 * 64
 
 
 def test_a_layer_called_many_times_adds_up():
-    model = Calls(lambda self, x: self.linear(self.linear(self.linear(x))), linear=nn.Linear(64, 64))
+    model = Net(lambda self, x: self.linear(self.linear(self.linear(x))), linear=nn.Linear(64, 64))
     costs = quick(model, X)
     assert (costs["linear"].calls, costs["linear"].flops) == (3, 3 * FLOPS)
     assert costs["linear"].backward_flops == 5 * FLOPS  # the first has no input that requires grad
@@ -122,7 +109,7 @@ def test_a_layer_called_many_times_adds_up():
 
 
 def test_what_a_container_does_itself_is_its_own():
-    model = nn.Sequential(Calls(lambda self, x: self.linear(x @ self.linear.weight), linear=nn.Linear(64, 64)))
+    model = nn.Sequential(Net(lambda self, x: self.linear(x @ self.linear.weight), linear=nn.Linear(64, 64)))
     costs = quick(model, X)
     assert (costs["0"].flops, costs["0"].flops_self, costs["0.linear"].flops) == (2 * FLOPS, FLOPS, FLOPS)
     assert (costs["0"].backward_flops_self, costs["0.linear"].backward_flops) == (FLOPS, 2 * FLOPS)
@@ -141,7 +128,7 @@ def test_a_layer_inside_itself_is_not_counted_twice():
         self.depth = 0 if self.depth else 1
         return self(self.linear(x)) if self.depth else self.linear(x)
 
-    inner = Calls(again, linear=nn.Linear(64, 64))
+    inner = Net(again, linear=nn.Linear(64, 64))
     inner.depth = 0
     costs = quick(nn.Sequential(inner), X)
     assert (costs["0"].calls, costs["0"].flops, costs["0.linear"].calls) == (2, 2 * FLOPS, 2)
@@ -153,7 +140,7 @@ def test_what_is_computed_again_for_backward_is_backward():
     def twice(self: Any, x: Tensor) -> Tensor:
         return checkpoint(lambda x: self.linear(self.linear(x)), x, use_reentrant=False)
 
-    costs = quick(Calls(twice, linear=nn.Linear(64, 64)), X.clone().requires_grad_())
+    costs = quick(Net(twice, linear=nn.Linear(64, 64)), X.clone().requires_grad_())
     assert (costs["linear"].calls, costs["linear"].flops) == (2, 2 * FLOPS)
     assert costs[""].backward_flops == 5 * FLOPS  # the output of the first is computed again
 
@@ -168,7 +155,7 @@ def test_a_layer_whose_exception_the_model_catches():
         except ValueError:
             return self.good(x) @ self.good.weight
 
-    costs = quick(Calls(run, bad=nn.Sequential(Calls(fail)), good=nn.Linear(64, 64)), X)
+    costs = quick(Net(run, bad=nn.Sequential(Net(fail)), good=nn.Linear(64, 64)), X)
     assert (costs["good"].flops, costs["good"].backward_flops) == (FLOPS, FLOPS)
     assert (costs[""].flops_self, costs[""].backward_flops_self) == (FLOPS, 2 * FLOPS)
     assert costs["bad"].flops == costs["bad"].backward_flops == costs["bad"].outputs == 0
@@ -292,7 +279,7 @@ def test_layers_in_several_threads_are_refused():
             raise found[0]
         return found[0]
 
-    model = Calls(elsewhere, linear=nn.Linear(64, 64))
+    model = Net(elsewhere, linear=nn.Linear(64, 64))
     with pytest.raises(RuntimeError, match="runs layers in several threads"):
         quick(model, X)
     assert len(census(model)) == 0

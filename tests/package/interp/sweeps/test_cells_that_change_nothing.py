@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.shared.awkward import Do, Net
 from tests.shared.language import gpt2
 from tests.shared.swept import by_hand, outputs_of, sweep
 
@@ -82,20 +83,8 @@ def test_what_hooks_of_transformers_keep_is_from_before_the_change(model) -> Non
     assert "they keep the value before the change" in note
 
 
-class Each(nn.Module):
-    """Twenty zeros of each sample, half of them negative."""
-
-    def forward(self, x):
-        return x * torch.tensor([0.0, -0.0] * 10)
-
-
-class Total(nn.Module):
-    def forward(self, x):
-        return torch.atan(1 / x).sum(1)
-
-
 def test_zero_is_not_minus_zero() -> None:
-    net = nn.Sequential(Each(), Total())
+    net = nn.Sequential(Do(lambda x: x * torch.tensor([0.0, -0.0] * 10)), Do(lambda x: torch.atan(1 / x).sum(1)))
     found = sweep(net, torch.ones(1, 20), "0", "zero", channels=range(20), check=2, metric=lambda y: y[0])
     assert found.idle == 10
     pi = torch.pi / 2
@@ -103,16 +92,9 @@ def test_zero_is_not_minus_zero() -> None:
     assert found.values[0].tolist() == pytest.approx([0, 2 * pi] * 10, abs=1e-5)
 
 
-class Centred(nn.Module):
-    """Takes the mean over the samples of the batch away: no cell can share a batch."""
-
-    def forward(self, x):
-        return x - x.mean(0)
-
-
 def test_they_stay_right_where_a_batch_is_not() -> None:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), Centred(), nn.Linear(8, 1)).eval()
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), Do(lambda x: x - x.mean(0)), nn.Linear(8, 1)).eval()
     x = torch.randn(3, 4)
     with torch.no_grad():
         net[0].weight[:4] = 0
@@ -145,28 +127,16 @@ def test_other_dtypes(dtype) -> None:
     assert found.idle == (0 if dtype == torch.complex128 else 4)
 
 
-class Views(nn.Module):
-    def forward(self, x):
-        return x[:, :]
-
-
-class WritesToAView(nn.Module):
-    """Writes to a view of what it reads later: a copy in the place of the view leaves that as it was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.a, self.view, self.b = nn.Linear(4, 4), Views(), nn.Linear(4, 4)
-
-    def forward(self, x):
-        h = self.a(x)
-        self.view(h).add_(1)
-        return self.b(h)
-
-
 @pytest.mark.parametrize("read", ["number", "output"])
 def test_where_a_copy_alone_changes_something_they_are_run(read: str) -> None:
-    net, x = WritesToAView(), torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        self.view(h).add_(1)  # a copy in the place of the view leaves what is read later as it was
+        return self.b(h)
+
+    torch.manual_seed(0)
+    net = Net(run, a=nn.Linear(4, 4), view=Do(lambda x: x[:, :]), b=nn.Linear(4, 4))
+    x = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
     source = x.clone()
     source[:, 4:] = 1
 

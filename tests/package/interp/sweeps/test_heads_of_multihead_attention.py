@@ -14,6 +14,7 @@ from torch.overrides import _get_current_function_mode_stack
 from hookscope import NotEditedError, census, edit
 from hookscope.interp.sweeps import Cell
 from tests.package.interp.sweeps.test_one_cell import same as same_cells
+from tests.shared.awkward import Net
 from tests.shared.language import small_vit
 from tests.shared.swept import sweep
 
@@ -21,35 +22,20 @@ IMAGE, OTHER = torch.randn(2, 3, 3, 32, 32, generator=torch.Generator().manual_s
 TEXT, TEXT_TOO = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(1))
 
 
-class Looks(nn.Module):
-    """Two calls of one layer, and a projection that another kind of attention calls."""
+def looks(batch_first: bool) -> nn.Module:
+    """Build a model with two calls of one layer, and a projection that another kind of attention calls."""
 
-    def __init__(self, batch_first: bool) -> None:
-        super().__init__()
-        self.attn = nn.MultiheadAttention(8, 2, batch_first=batch_first)
-        self.own = OwnAttention()
-        self.batch_first = batch_first
-
-    def forward(self, x: Tensor) -> Tensor:
+    def run(self: nn.Module, x: Tensor) -> Tensor:
         for _ in range(2):
-            given = x if self.batch_first else x.transpose(0, 1)
+            given = x if batch_first else x.transpose(0, 1)
             found, _ = self.attn(given, given, given)
-            x = x + (found if self.batch_first else found.transpose(0, 1))
+            x = x + (found if batch_first else found.transpose(0, 1))
         return x + self.own(x)
 
-
-class OwnAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads, self.o_proj = 4, nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.o_proj(x.tanh())
-
-
-def looks(batch_first: bool) -> nn.Module:
     torch.manual_seed(0)
-    return Looks(batch_first).eval()
+    attn = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+    own = Net(lambda self, x: self.o_proj(x.tanh()), num_heads=4, o_proj=nn.Linear(8, 8))
+    return Net(run, attn=attn, own=own).eval()
 
 
 def encoder() -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from hookscope import census
 from hookscope.interp.sweeps.memory import PeakBytes
+from tests.shared.awkward import Net
 from tests.shared.swept import sweep
 
 X = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(0))
@@ -99,15 +101,9 @@ def test_batches_fit_into_max_bytes() -> None:
         measured(max_bytes=10_000)
 
 
-class Read(nn.Module):
-    """A whole text in, an embedding of each token out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.read = nn.Embedding(9, 8), nn.Linear(8, 2000)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.read(self.words(ids))
+def read() -> nn.Module:
+    """Build a model with a whole text in, and an embedding of each token out."""
+    return nn.Sequential(OrderedDict(words=nn.Embedding(9, 8), read=nn.Linear(8, 2000)))
 
 
 def fused() -> nn.Module:
@@ -120,7 +116,7 @@ SWEPT: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, Any, dict[str, Any
     "many layers before the change": (lambda: nn.Sequential(*LONG), X[0].reshape(64, 16), "59", {}),
     "every layer": (lambda: nn.Sequential(*LONG), X[0].reshape(64, 16), "*", {}),
     "a fused path": (fused, X[..., :32], "layers.*", {"axis": 1}),
-    "a large output": (Read, torch.arange(9)[None].repeat(2, 1), "words", {"axis": 2}),
+    "a large output": (read, torch.arange(9)[None].repeat(2, 1), "words", {"axis": 2}),
     "buffers": (lambda: nn.Sequential(nn.Linear(64, 16), nn.Unflatten(1, (1, 16)), nn.BatchNorm1d(1)), X[0], "0", {}),
 }
 
@@ -154,21 +150,14 @@ def test_no_limit_is_overrun(kind: str) -> None:
 
 
 def test_a_pass_that_cannot_be_measured_is_said() -> None:
-    class Refusing(nn.Module):
-        """Runs under no mode of torch's dispatch, as flex attention does."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(8, 8)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if _get_current_dispatch_mode() is not None:
-                raise RuntimeError("no modes here")
-            found: torch.Tensor = self.a(x)
-            return found
-
     options: dict[str, Any] = {"channels": range(8), "axis": 2, "metric": torch.sum, "check": 2, "progress": False}
-    found = sweep(Refusing(), X[..., :8], "a", "zero", max_bytes=100_000, **options)
+
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:  # under no mode of torch's dispatch, as flex attention
+        if _get_current_dispatch_mode() is not None:
+            raise RuntimeError("no modes here")
+        return self.a(x)
+
+    found = sweep(Net(run, a=nn.Linear(8, 8)), X[..., :8], "a", "zero", max_bytes=100_000, **options)
     why = "max_bytes was ignored, because the pass that measures the memory raised RuntimeError: no modes here"
     assert found.notes[0] == why
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from hookscope.interp.sweeps import Cell
+from tests.shared.awkward import Net
 from tests.shared.language import llama
 from tests.shared.swept import Flat, sweep
 
@@ -238,15 +239,8 @@ def test_the_mean_over_tokens_is_not_that_over_samples() -> None:
 
 
 def test_images_in_a_list_are_samples() -> None:
-    class Stacks(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.c = nn.Conv2d(3, 4, 3)
-
-        def forward(self, images: list[Tensor]) -> Tensor:
-            return self.c(torch.stack(images))
-
-    net, images = Stacks(), [torch.randn(3, 6, 6), torch.randn(3, 6, 6)]
+    net = Net(lambda self, images: self.c(torch.stack(images)), c=nn.Conv2d(3, 4, 3))
+    images = [torch.randn(3, 6, 6), torch.randn(3, 6, 6)]
     found = sweep(net, (images,), "c", "mean", channels=range(4), metric=lambda y: y[0].sum(), progress=False)
     with torch.no_grad():
         y = net(images).sum((2, 3)).double()
@@ -256,15 +250,11 @@ def test_images_in_a_list_are_samples() -> None:
 def test_a_layer_before_nested_tensors_is_swept_and_one_with_them_is_refused() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, 3)
+    def run(self: nn.Module, x: Tensor, pad: Tensor) -> Tensor:
+        return self.head(self.encoder(x, src_key_padding_mask=pad)[:, 0])
 
-        def forward(self, x: Tensor, pad: Tensor) -> Tensor:
-            return self.head(self.encoder(x, src_key_padding_mask=pad)[:, 0])
-
-    net, x, pad = Net().eval(), torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    net = Net(run, encoder=nn.TransformerEncoder(layer, 2), head=nn.Linear(8, 3)).eval()
+    x, pad = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
     pad[1, 3:] = True
     found = sweep(net, (x, pad), "head", "zero", channels=range(3), metric=lambda y: y[0].norm())
     with torch.no_grad():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import LayerNotFoundError, NotEditedError, census
+from tests.shared.awkward import Net
 from tests.shared.language import IDS, gpt2, small_vit
 from tests.shared.swept import sweep
 
@@ -94,20 +95,12 @@ def test_batch_norm_in_train_is_said_and_each_cell_run_alone() -> None:
         net.eval()
 
 
-class Mixing(nn.Module):
-    """GPT-2, and then samples take something from each other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lm = gpt2()
-
-    def forward(self, ids: Tensor) -> Tensor:
-        logits: Tensor = self.lm(ids).logits[:, -1]
+def test_samples_that_take_from_each_other_are_said_and_each_cell_run_alone() -> None:
+    def mix(self: nn.Module, ids: Tensor) -> Tensor:
+        logits = self.lm(ids).logits[:, -1]
         return logits - logits.mean(0)
 
-
-def test_samples_that_take_from_each_other_are_said_and_each_cell_run_alone() -> None:
-    net, layers = Mixing(), [f"lm.{name}" for name in BLOCKS]
+    net, layers = Net(mix, lm=gpt2()), [f"lm.{name}" for name in BLOCKS]
     found = sweep(net, IDS, layers, "zero", positions=range(5), metric=score, progress=False, check=1)
     assert not found.batches
     assert "the output of aten::mean does not grow in step with the batch, so samples might mix" in found.notes[0]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope.interp.sweeps import Sweep
-from tests.shared.awkward import Net
+from tests.shared.awkward import Do, Net
 from tests.shared.language import IDS
 from tests.shared.swept import sweep
 
@@ -83,11 +83,7 @@ def test_an_exit_that_matters_for_few_cells() -> None:
 
 
 def test_the_layer_that_reads_is_named() -> None:
-    class Gate(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x if x.mean() > 0 else -x
-
-    net = nn.Sequential(nn.Linear(8, 32), nn.Sequential(Gate()))
+    net = nn.Sequential(nn.Linear(8, 32), nn.Sequential(Do(lambda x: x if x.mean() > 0 else -x)))
     found = sweep(net, X, "0", "zero", channels=range(32), metric=torch.sum, progress=False)
     assert_alone(found, "in layer '1.0'")
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from hookscope import LayerNotFoundError, census
 from tests.shared import language
+from tests.shared.awkward import Do, Net
 from tests.shared.clocks import Clock
 from tests.shared.language import IDS
 from tests.shared.swept import Gated, by_hand, outputs_of, sweep
@@ -303,15 +304,8 @@ def test_features_of_one_axis_and_the_mean_over_samples() -> None:
 def test_one_call_of_several() -> None:
     torch.manual_seed(0)
 
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.relu, self.b = nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.relu(self.b(self.relu(self.a(x)) + 1))
-
-    net = Twice()
+    layers = {"a": nn.Linear(4, 4), "relu": nn.ReLU(), "b": nn.Linear(4, 4)}
+    net = Net(lambda self, x: self.relu(self.b(self.relu(self.a(x)) + 1)), **layers)
     x = torch.randn(1, 4)
     found = sweep(net, x, ["a", "relu#1", "relu#2"], "zero", channels=range(4), check=2, metric=lambda y: y.sum())
     assert found.layers == ("a", "relu#1", "relu#2")
@@ -333,20 +327,13 @@ def test_small_sweeps_run_each_cell_alone() -> None:
 
 
 def test_a_number_sign_in_the_name_of_a_layer() -> None:
-    class Named(nn.Module):
-        def forward(self, x):
-            return {"h": x.tanh()}
-
-    class Whole(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.then = Named(), nn.ModuleDict({"a#1": nn.Linear(4, 4), "a": nn.Linear(4, 4)})
-
-        def forward(self, x):
-            return self.then["a"](self.then["a#1"](self.first(x)["h"]))
-
     torch.manual_seed(0)
-    net, x = Whole(), torch.randn(2, 4)
+
+    def run(self, x):
+        return self.then["a"](self.then["a#1"](self.first(x)["h"]))
+
+    then = nn.ModuleDict({"a#1": nn.Linear(4, 4), "a": nn.Linear(4, 4)})
+    net, x = Net(run, first=Do(lambda x: {"h": x.tanh()}), then=then), torch.randn(2, 4)
     found = sweep(net, x, ["then.a#1", "then.a#1#1"], "zero", channels=range(4), metric=lambda y: y.sum(), check=2)
     assert found.layers == ("then.a#1", "then.a#1#1")
     for number in range(4):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hookscope.interp.sweeps.outputs import measure_gap
-from tests.shared.awkward import Net
+from tests.shared.awkward import Do, Net
 from tests.shared.swept import by_hand, outputs_of, sweep
 
 X, OTHER = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)), torch.ones(3, 6)
@@ -208,28 +208,17 @@ def test_a_buffer_that_changes_is_the_same_in_each_cell() -> None:
 
 
 def test_what_an_earlier_layer_keeps_for_a_later_one() -> None:
-    class Keeping(nn.Module):
-        def __init__(self, holder) -> None:
-            super().__init__()
-            self.holder = holder
-
-        def forward(self, x):
-            self.holder.append(x.clone())
-            return x * 2
-
     holder: list[torch.Tensor] = []
-    model = net(lambda self, x: self.b(self.a(self.first(x))) + holder.pop(), first=Keeping(holder))
+    model = net(
+        lambda self, x: self.b(self.a(self.first(x))) + holder.pop(),
+        first=Do(lambda x: holder.append(x.clone()) or x * 2),
+    )
     found, run = swept(model)
     assert right(found, model, run)
     assert (found.batches, found.notes) == ((12,), ())
 
 
 def test_layers_that_write_to_their_input_or_return_it() -> None:
-    class Writing(nn.Module):
-        def forward(self, x):
-            x.mul_(2)
-            return x + 1
-
     def forward(self, x):
         y = self.zero(x)
         z = self.write(y)
@@ -237,7 +226,7 @@ def test_layers_that_write_to_their_input_or_return_it() -> None:
         same += 1
         return self.b((self.a(z) + y).relu()) + z
 
-    model = net(forward, zero=nn.Linear(6, 6), write=Writing(), identity=nn.Identity())
+    model = net(forward, zero=nn.Linear(6, 6), write=Do(lambda x: x.mul_(2) + 1), identity=nn.Identity())
     for inference in (False, True):
         with torch.inference_mode(inference):
             found, run = swept(model)
