@@ -287,7 +287,7 @@ def stop(step: int, name: str) -> Any:
         (watchdog(act=mended), {5}, "the loss of step"),
         (watchdog(act=detached), {2, 4, 5}, "does not require grad"),
         (watchdog(act=clamped), {2, 3, 4, 5}, "inplace operation"),
-        (watchdog(act=KEPT.append), {5}, "keeps 60 outputs of `block1` alive"),
+        (watchdog(act=KEPT.append), {5}, "keeps 40 outputs of `block1` alive"),
         (in_eval_mode, {5}, "eval mode"),
         (watchdog(remove=lambda handle: None), {6}, "hooks are still on the model"),
         (forgets_after_an_error, {6}, "a layer raised"),
