@@ -13,7 +13,8 @@ from torch import nn
 
 from hookscope import profile
 from hookscope.interp.profiles import passes, spans
-from tests.package.interp.profiles.test_what_layers_cost import Calls, X, net, quick
+from tests.package.interp.profiles.test_what_layers_cost import X, net, quick
+from tests.shared.awkward import Net
 from tests.shared.clocks import Clock, Takes
 
 
@@ -60,7 +61,7 @@ def _lines_run(model: nn.Module) -> int:
 
 @pytest.mark.slow
 def test_thirty_thousand_calls_are_counted_right():
-    model = Calls(lambda self, x: [x := self.linear(x) for _ in range(30_000)][-1], linear=nn.Linear(4, 4))
+    model = Net(lambda self, x: [x := self.linear(x) for _ in range(30_000)][-1], linear=nn.Linear(4, 4))
     costs = profile(model, torch.ones(1, 4))
     assert (costs["linear"].calls, costs["linear"].flops) == (30_000, 30_000 * 2 * 4 * 4)
     assert costs["linear"].backward_flops == (2 * 30_000 - 1) * 2 * 4 * 4  # the input of the first needs no gradient

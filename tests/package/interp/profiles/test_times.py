@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import profile
 from hookscope.interp.profiles import LayerProfile, passes
-from tests.package.interp.profiles.test_what_layers_cost import Calls
+from tests.shared.awkward import Net
 from tests.shared.clocks import Clock, Takes, WorkMoves
 from tests.shared.language import IDS, gpt2
 
@@ -30,7 +30,7 @@ def test_times_are_those_of_the_layer_that_takes_them(clock: Clock) -> None:
         clock.now += 5000  # what a container does itself
         return self.inner(self.small(self.large(self.small(x))))
 
-    model = Calls(run, small=Takes(clock, 10, 2000), large=Takes(clock, 400, 7), inner=inner)
+    model = Net(run, small=Takes(clock, 10, 2000), large=Takes(clock, 400, 7), inner=inner)
 
     def loss(y: Tensor) -> Tensor:
         clock.now += 10**6  # in no pass
