@@ -66,8 +66,22 @@ class Played:
     seen: Any
 
 
-def play(build: Callable[[], Case], mode: str, watch: Callable[[nn.Module], AbstractContextManager[Any]]) -> Played:
-    """Build a model and run it, forward and (in mode grad) backward, inside `watch(model)`."""
+def play(
+    build: Callable[[], Case],
+    mode: str,
+    watch: Callable[[nn.Module], AbstractContextManager[Any]],
+    *,
+    spoil: bool = False,
+) -> Played:
+    """Build a model and run it, forward and (in mode grad) backward, inside `watch(model)`.
+
+    Args:
+        build: how to build it.
+        mode: one of `MODES`.
+        watch: the block.
+        spoil: write zeros, after the block, to all that is the model's or the caller's: what was kept stays.
+
+    """
     model, args, kwargs = build()
     hooks = len(census(model))
     output, error = None, ""
@@ -86,7 +100,7 @@ def play(build: Callable[[], Case], mode: str, watch: Callable[[nn.Module], Abst
             error = f"{type(raised).__name__}: {raised}"
     results = [t for t in tensors_in(output) if t.layout == torch.strided]
     trained = [*model.parameters(), *tensors_in((args, kwargs))]
-    return Played(
+    played = Played(
         output=deep_clone(output),
         strides=[t.stride() for t in results],
         gradients=[(t.requires_grad, t.grad) for t in trained],
@@ -97,6 +111,11 @@ def play(build: Callable[[], Case], mode: str, watch: Callable[[nn.Module], Abst
         error=error,
         seen=seen,
     )
+    if spoil:
+        for tensor in (*trained, *model.buffers(), *tensors_in(output)):
+            with torch.inference_mode(), contextlib.suppress(RuntimeError):  # several values in one place
+                tensor.zero_()
+    return played
 
 
 def assert_same_calls(seen: Capture, reference: list[awkward.Call], *, gradients: bool, inputs: bool) -> None:
@@ -133,7 +152,7 @@ def check(build: Callable[[], Case], mode: str, *, gradients: bool, inputs: bool
     """Compare a captured run with a cloned and with an unwatched one; returns the error that all three raised."""
     plain = play(build, mode, contextlib.nullcontext)
     cloned = play(build, mode, lambda model: cloning(model, gradients))
-    captured = play(build, mode, lambda model: capture(model, gradients=gradients, inputs=inputs))
+    captured = play(build, mode, lambda model: capture(model, gradients=gradients, inputs=inputs), spoil=True)
     assert_same_run(captured, cloned if fused else plain)
     assert captured.hooks == 0
     assert_same_calls(captured.seen, cloned.seen, gradients=gradients, inputs=inputs)

@@ -87,6 +87,7 @@ KINDS = {
     "add": Kind("add", lambda spec: 1.5, lambda t, here: t + 1.5),
     "scale": Kind("scale", lambda spec: -2.0, lambda t, here: t * -2.0),
     "map": Kind("map", lambda spec: torch.sin, lambda t, here: t.sin()),
+    "map, in place": Kind("map", lambda spec: lambda t: t.mul_(3), lambda t, here: t * 3),
     "swap": Kind("swap", lambda spec: ramp(spec.shape), lambda t, here: here.of(ramp(here.whole.shape))),
     "swap, capture": Kind("swap", captured, lambda t, here: here.of(here.kept[here.number - 1]), captures=True),
     "mask": Kind("mask", lambda spec: thirds(spec.region), lambda t, here: t.where(thirds(t.shape), 0.0)),

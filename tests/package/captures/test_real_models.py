@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from functools import cache
 from typing import Any
 
 import pytest
@@ -13,16 +12,9 @@ from torch import Tensor, nn
 from hookscope import capture
 from hookscope.pytree import find_tensors
 from tests.shared.language import IDS, gpt2
+from tests.shared.networks import resnet18
 
 IMAGES = torch.randn(6, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-
-
-@cache
-def resnet() -> nn.Module:
-    from torchvision.models import resnet18
-
-    torch.manual_seed(0)
-    return resnet18(weights=None).eval()
 
 
 def by_hand(net: nn.Module, layer: str, x: Tensor) -> Tensor:
@@ -53,7 +45,7 @@ def test_generate_is_stopped_at_its_first_step() -> None:
 
 @pytest.mark.parametrize(
     ("make", "x", "layers"),
-    [(resnet, IMAGES[:2], ("layer1.0.relu", "fc")), (gpt2, IDS, ("transformer.h.0", "transformer.h.1.attn", ""))],
+    [(resnet18, IMAGES[:2], ("layer1.0.relu", "fc")), (gpt2, IDS, ("transformer.h.0", "transformer.h.1.attn", ""))],
 )
 def test_a_capture_is_pickled(make: Any, x: Tensor, layers: tuple[str, ...]) -> None:
     net = make()
@@ -69,18 +61,6 @@ def test_a_capture_is_pickled(make: Any, x: Tensor, layers: tuple[str, ...]) -> 
             assert len(kept) == len(read)
             assert kept or what == "grad"
             assert all(torch.equal(a, b) for a, b in zip(kept, read, strict=True))
-
-
-def test_calls_of_a_shared_relu_are_kept() -> None:
-    net = resnet()
-    kept: list[Tensor] = []
-    relu = net.get_submodule("layer1.0.relu")
-    handle = relu.register_forward_hook(lambda module, args, out: kept.append(out.clone()))
-    with handle, torch.no_grad(), capture(net, "layer1.0.relu") as seen:
-        net(IMAGES[:2])
-    assert torch.equal(torch.stack([call.output for call in seen["layer1.0.relu"].calls]), torch.stack(kept))
-    assert len(kept) == 2
-    assert len(seen.to_pandas()) == 2
 
 
 def test_each_step_of_generate_is_a_call() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hookscope import at, capture, census, collect, compare_backward_hooks, edit, graph, profile, record
+from hookscope import at, capture, census, collect, compare_backward_hooks, edit, explain, graph, profile, record
 from hookscope.interp.lenses import Streams
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward import Do, Net, Result
 from tests.shared.read import IDS, Reader
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
@@ -95,6 +96,17 @@ def compiled_before() -> nn.Module:
     return Net(lambda self, x: run(x), inner=net)
 
 
+def many_kinds() -> nn.Module:
+    return Net(
+        lambda self, x: self.last([self.deep(self.held(self.attn(*[self.one(x)] * 3)[0]).parts[0])[0][1]]),
+        one=nn.Linear(4, 4),
+        attn=nn.MultiheadAttention(4, 2, batch_first=True),
+        held=Do(lambda x: Result(x * 1, [x * 3])),
+        deep=Do(lambda x: ((x, x * 2), x)),
+        last=Do(lambda items: items[0] * 2),
+    )
+
+
 def replaced(net: nn.Module) -> nn.Module:
     net.forward = nn.Linear(4, 4).forward
     return net
@@ -145,7 +157,40 @@ def collected(*layers: Any, **options: Any) -> Tool:
     return lambda net, args: collect(net, [args[0]], *layers, to="never", progress=False, **options)
 
 
+def explained(tool: Tool) -> Tool:
+    return lambda net, args: explain(tool(net, args))
+
+
+def explained_edit(write: Callable[[Any], Any]) -> Tool:
+    def run(net: nn.Module, args: tuple[Any, ...]) -> Any:
+        with edit(net) as e:
+            write(e)
+            for _ in range(2):  # what is frozen is there in the second pass
+                (net(*args) + net.one.bias).sum().backward()
+        return explain(e)
+
+    return run
+
+
+def explained_error(net: nn.Module, args: tuple[Any, ...]) -> Any:
+    with suppress(RuntimeError), capture(net) as seen:
+        net(*args)
+    return explain(seen)
+
+
 Row = tuple[Tool, Callable[[], nn.Module], tuple[Any, ...], str, str]
+
+
+def unfit(way: str, verb: str, *given: Any, **where: Any) -> Row:
+    """Edit with a value that does not fit."""
+    return edited("0", verb, *given, **where), in_place, (X,), r"edit 1 \(.*layer '0', call 1", way
+
+
+def unexplained(where: str, write: Callable[[Any], Any], way: str = "") -> Row:
+    """Explain an edit for which there are no plain lines."""
+    return explained_edit(write), many_kinds, (torch.ones(2, 3, 4),), where, way
+
+
 GRAD = X.clone().requires_grad_()
 FORWARD = {"kinds": ("forward_pre", "forward")}
 EVAL = torch.no_grad
@@ -348,9 +393,21 @@ ROWS: dict[str, Row] = {
     "edit: a value of another shape": (
         edited("0", "set", torch.ones(5)), in_place, (X,), "layer '0', call 1", r"does not broadcast.*shape \(2, 4\)",
     ),
-    "edit: a function that returns nothing": (
-        edited("0", "map", lambda x: None), in_place, (X,), "layer '0', call 1", "Return the new values",
-    ),
+    "edit: a function that returns nothing": unfit("returned None.*Return the new values", "map", lambda x: None),
+    "edit: a function that returns no tensor": unfit("the function returned int, not a tensor", "map", lambda t: 3),
+    "edit: another shape": unfit(r"changed the shape \(2, 4\) to \(1, 4\)", "map", lambda t: t[:1]),
+    "edit: a batch that grows": unfit(r"\(3, 2, 4\)", "map", lambda t: t + torch.ones(3, 1, 1)),
+    "edit: a value that grows it": unfit(r"shape \(3, 2, 4\).*\(2, 4\)", "add", torch.ones(3, 2, 4)),
+    "edit: a value of another length": unfit(r"\(3,\).*\(4,\)", "set", torch.ones(3), at[0]),
+    "edit: another dtype": unfit("float32 to torch.float64", "map", torch.Tensor.double),
+    "edit: a complex value": unfit("1j does not fit the dtype torch.float32", "add", 1j),
+    "edit: a complex tensor": unfit("complex64, but the tensor has torch.float32", "set", torch.ones(4) * 1j),
+    "edit: another device": unfit("from cpu to meta", "map", lambda t: t.to("meta")),
+    "edit: a value elsewhere": unfit("on meta.*on cpu", "add", torch.ones(4, device="meta")),
+    "edit: an index that selects nothing": unfit("selects nothing from shape", "set", 0, at[:, 9:]),
+    "edit: samples that are not there": unfit(r"samples=\[2\] does not fit shape", "set", 0, samples=[2]),
+    "edit: a direction of another length": unfit("has 3 values", "project_out", torch.ones(3)),
+    "edit: a tensor of another run": unfit(r"\(1, 4\) in the other run", "swap", torch.ones(1, 4)),
     "edit: a list of the caller's": (
         edited("0", to="input", part=(0, 0)), lambda: nn.Sequential(Do(lambda xs: xs[0])), ([X],), "layer '0', call 1",
         "Edit the output of the layer that computes the tensor",
@@ -458,6 +515,59 @@ ROWS: dict[str, Row] = {
     "compare: a string in front": (
         lambda net, args: compare_backward_hooks(net, *args), lambda: Do(lambda x: ("a", x)), (GRAD,), "output of Do",
         "Return the tensors first",
+    ),
+    # -- what plain lines cannot say
+    **{
+        f"explain: {name}=": (
+            lambda net, args, options={name: value}: explain(capture(net, **options)), in_place, (X,),
+            f"cannot write code for {name}=", "Capture without it, and explain that",
+        )
+        for name, value in (
+            ("stats", True), ("copy", False), ("samples", 0), ("dtype", torch.float64), ("device", "cpu"),
+            ("stop", True),
+        )
+    },
+    "explain: a number": (
+        lambda net, args: explain(3), in_place, (X,), "a capture or an edit, not of a int",
+        r"Pass what hookscope\.capture",
+    ),
+    "explain: a model": (
+        lambda net, args: explain(net), in_place, (X,), "a capture or an edit, not of a Seq",
+        r"Pass what hookscope\.capture",
+    ),
+    "explain: a call that raised": (
+        explained_error, lambda: nn.Sequential(nn.ReLU(), nn.Linear(9, 9)), (X,),
+        "cannot write code for this capture: call 1 raised an exception", "another pass",
+    ),
+    "explain: a container in itself": (
+        explained(watched(capture, "", backward=False)),
+        lambda: Do(lambda x: (value := {"x": x}).update(own=value) or value), (X,),
+        r"cannot write code for call \(root\)", "because its inputs or outputs contain a dict",
+    ),
+    "explain: positions": (
+        explained(edited("1", "set", 0, positions=1)), lambda: nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4)),
+        (torch.tensor([[1, 2, 3]]),), r"cannot write code for positions= \(edit 1\)",
+        r"Use an index, such as at\[:, 3\]",
+    ),
+    "explain: an edit that never ran": (
+        lambda net, args: (e := edit(net), e.set("1", 0), explain(e)), in_place, (X,), "an edit that ran",
+        "Run the model inside its with block first",
+    ),
+    "explain: noise": unexplained(r"for noise \(edit 1\)", lambda e: e.noise("one", 0.5), "Use map with a function"),
+    "explain: freeze": unexplained(r"code for freeze \(edit 1\)", lambda e: e.freeze("one")),
+    "explain: mask": unexplained(r"code for mask \(edit 1\)", lambda e: e.mask("one", X[0] > 0)),
+    "explain: project_out": unexplained(r"code for project_out \(edit 1\)", lambda e: e.project_out("one", X[0])),
+    "explain: rows and an index": unexplained(
+        r"samples= or heads= with at\[\.\.\.\] \(edit 1\)", lambda e: e.set("one", 0, at[0], samples=1)
+    ),
+    "explain: heads": unexplained(
+        "deep inside a value or the attention of layer 'attn'", lambda e: e.set("attn", 0, heads=1), "Edit a whole"
+    ),
+    "explain: an object": unexplained("the attention of layer 'held'", lambda e: e.set("held", 0, part="logits")),
+    "explain: deep inside": unexplained("the attention of layer 'deep'", lambda e: e.set("deep", 0, part=(0, 1))),
+    "explain: counted from the end": unexplained("attention of layer 'attn'", lambda e: e.set("attn", 0, part=-2)),
+    "explain: a gradient of a part": unexplained(
+        "the attention of layer 'attn'", lambda e: e.set("attn", 0, to="grad", part=0)
     ),
 }  # fmt: skip
 

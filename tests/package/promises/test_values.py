@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, collect, leaves, profile, record
+from tests.package.promises.tools import check_each
 from tests.shared.awkward import (
     FUSED,
     MODELS,
@@ -46,11 +48,13 @@ WAYS: dict[str, tuple[str, dict[str, bool]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", [*MODELS, "catching"])
-def test_a_capture_has_each_call_and_changes_nothing(name: str, way: str) -> None:
-    mode, options = WAYS[way]
-    assert not check(MODELS.get(name, calls.catching), mode, **options, fused=name in FUSED)
+def test_a_capture_has_each_call_and_changes_nothing(name: str) -> None:
+    def check_way(way: str) -> None:
+        mode, options = WAYS[way]
+        assert not check(MODELS.get(name, calls.catching), mode, **options, fused=name in FUSED)
+
+    check_each(WAYS, check_way)
 
 
 @pytest.mark.parametrize("name", list(MODELS)[PEERS:])
@@ -119,12 +123,17 @@ def test_a_capture_has_what_three_steps_of_training_had() -> None:
 # --- record, collect, profile
 
 
-@pytest.mark.parametrize("mode", ["grad", "inference"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_recording_has_the_numbers_of_each_call(name: str, mode: str) -> None:
+def test_a_recording_has_the_numbers_of_each_call(name: str) -> None:
+    check_each(("grad", "inference"), partial(check_numbers, name))
+
+
+def check_numbers(name: str, mode: str) -> None:
     reference: list[Call] = play(MODELS[name], mode, cloning).seen
     kinds = ("forward_pre", "forward")
-    watched = play(MODELS[name], mode, lambda model: record(model, kinds=kinds, values=True, max_events=10**6))
+    watched = play(
+        MODELS[name], mode, lambda model: record(model, kinds=kinds, values=True, max_events=10**6), spoil=True
+    )
     found = {(event.kind, event.name, event.call): event.values for event in watched.seen.events if not event.hook}
     for call in reference:
         args, kwargs = call.inputs

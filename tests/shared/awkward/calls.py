@@ -57,6 +57,19 @@ model("checkpoint")(lambda: _checkpointed(False))
 model("reentrant checkpoint")(lambda: _checkpointed(True))
 
 
+@model("what layers return is in the memory of what they got, or saved for backward")
+def _() -> Any:
+    leaves = {"same": nn.Identity(), "view": Do(lambda x: x[:]), "detached": Do(lambda x: x.detach())}
+    saving = {"sigmoid": nn.Sigmoid(), "tanh": nn.Tanh(), "softmax": nn.Softmax(-1)}
+
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        z = self.same(y) + self.view(y) + self.detached(y) + 1000 * y
+        return self.softmax(self.tanh(self.sigmoid(z))) * x
+
+    return Net(run, fc=nn.Linear(4, 4), **leaves, **saving)
+
+
 @model("recursion")
 def _() -> Any:
     def run(self: nn.Module, x: Tensor, depth: int = 3) -> Tensor:

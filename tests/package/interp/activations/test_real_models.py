@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from hookscope import Activations, capture, collect
 from tests.package.interp.activations.test_what_is_collected import by_hand
 from tests.shared.language import IDS, small_vit, t5
+from tests.shared.networks import resnet18
 
 IMAGES = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-@cache
-def resnet() -> nn.Module:
-    from torchvision.models import resnet18
-
-    torch.manual_seed(0)
-    return resnet18(weights=None, num_classes=5).eval()
-
-
-@pytest.mark.parametrize("make", [resnet, small_vit])
+@pytest.mark.parametrize("make", [resnet18, small_vit])
 def test_all_leaves_that_are_called_are_collected_and_the_others_named(make: Any, tmp_path: Path) -> None:
     net = make()
     stored = collect(net, DataLoader(IMAGES[:8], batch_size=4), to=tmp_path)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import at, capture, census, edit
+from hookscope import capture, edit
 from hookscope.captures import NotCapturedError
 from tests.shared.awkward import Do, Net
 
@@ -27,47 +27,6 @@ def test_a_capture_that_lacks_what_is_to_be_swapped_is_refused_at_once() -> None
         edit(model).swap("head", seen, to="input")
     with pytest.raises(NotCapturedError, match="did not keep gradients"):
         edit(model).swap("head", seen, to="grad")
-
-
-UNFIT = {
-    "None": (lambda e: e.map("body", lambda t: None), TypeError, "the function returned None"),
-    "no tensor": (lambda e: e.map("body", lambda t: 3), TypeError, "the function returned int, not a tensor"),
-    "another shape": (lambda e: e.map("body", lambda t: t[:1]), ValueError, r"changed the shape \(2, 4\) to \(1, 4\)"),
-    "a batch that grows": (lambda e: e.map("body", lambda t: t + torch.ones(3, 1, 1)), ValueError, r"\(3, 2, 4\)"),
-    "a value that grows it": (lambda e: e.add("body", torch.ones(3, 2, 4)), ValueError, r"shape \(3, 2, 4\).*\(2, 4\)"),
-    "a value of another length": (lambda e: e.set("body", torch.ones(3), at[0]), ValueError, r"\(3,\).*\(4,\)"),
-    "another dtype": (lambda e: e.map("body", torch.Tensor.double), TypeError, "float32 to torch.float64"),
-    "a complex value": (lambda e: e.add("body", 1j), TypeError, "1j does not fit the dtype torch.float32"),
-    "a complex tensor": (
-        lambda e: e.set("body", torch.ones(4) * 1j),
-        TypeError,
-        "complex64, but the tensor has torch.float32",
-    ),
-    "another device": (lambda e: e.map("body", lambda t: t.to("meta")), ValueError, "from cpu to meta"),
-    "a value elsewhere": (lambda e: e.add("body", torch.ones(4, device="meta")), ValueError, "on meta.*on cpu"),
-    "an index out of range": (
-        lambda e: e.set("body", 0, at[:, 4]),
-        IndexError,
-        r"at\[:, 4\] does not fit shape \(2, 4\)",
-    ),
-    "an index that picks nothing": (lambda e: e.set("body", 0, at[:, 9:]), IndexError, "selects nothing from shape"),
-    "samples out of range": (lambda e: e.set("body", 0, samples=[2]), IndexError, r"samples=\[2\] does not fit shape"),
-    "a direction of another length": (lambda e: e.project_out("body", torch.ones(3)), ValueError, "has 3 values"),
-    "a tensor of another run": (lambda e: e.swap("body", torch.ones(1, 4)), ValueError, r"\(1, 4\) in the other run"),
-}
-
-
-@pytest.mark.parametrize("what", sorted(UNFIT))
-def test_what_does_not_fit_names_layer_call_and_both(what: str) -> None:
-    model = net()
-    give, error, match = UNFIT[what]
-    e = edit(model)
-    give(e)
-    with pytest.raises(error, match=match) as caught, e:
-        model(X)
-    assert "edit 1 (" in str(caught.value)
-    assert "layer 'body', call 1" in str(caught.value)
-    assert not len(census(model))
 
 
 @pytest.mark.parametrize("value", [300, -1, torch.tensor(300), torch.full((3,), -1)])

@@ -6,23 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import census, profile
 from tests.shared.language import IDS, gpt2, small_vit
-
-
-def resnet() -> nn.Module:
-    from torchvision.models import resnet18
-
-    torch.manual_seed(0)
-    return resnet18(weights=None).eval().requires_grad_(False)
+from tests.shared.networks import resnet18
 
 
 @pytest.mark.parametrize("kind", ["resnet18", "vit", "gpt2"])
 def test_flops_are_those_of_torchs_counter_and_no_hook_stays(kind: str) -> None:
-    make: Any = {"resnet18": resnet, "vit": small_vit, "gpt2": gpt2}[kind]
+    make: Any = {"resnet18": resnet18, "vit": small_vit, "gpt2": gpt2}[kind]
     net, x = make(), IDS if kind == "gpt2" else torch.randn(2, 3, 32, 32)
     net.requires_grad_(True)
     with FlopCounterMode(display=False) as counter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
@@ -12,18 +11,11 @@ from torch import Tensor, nn
 from hookscope import LayerNotFoundError, NotEditedError, census
 from tests.shared.awkward import Net
 from tests.shared.language import IDS, gpt2, small_vit
+from tests.shared.networks import resnet18
 from tests.shared.swept import sweep
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 BLOCKS = ["transformer.h.0", "transformer.h.1"]
-
-
-@cache
-def resnet() -> nn.Module:
-    from torchvision.models import resnet18
-
-    torch.manual_seed(0)
-    return resnet18(weights=None, num_classes=5).eval()
 
 
 def score(out: Any) -> Tensor:
@@ -66,7 +58,7 @@ def test_an_interrupt_keeps_the_cells_of_gpt2_that_there_are() -> None:
 def test_a_sweep_keeps_to_its_bytes_and_gives_the_same(kind: str) -> None:
     net, x, layers, where = {
         "gpt2": lambda: (gpt2(), IDS, BLOCKS, {"positions": range(5)}),
-        "resnet18": lambda: (resnet(), IMAGES, ["layer3", "layer4"], {"channels": range(9)}),
+        "resnet18": lambda: (resnet18(5), IMAGES, ["layer3", "layer4"], {"channels": range(9)}),
         "vit": lambda: (small_vit(), IMAGES[..., :32, :32], "encoder.layers.*", {"positions": range(5)}),
     }[kind]()  # fmt: skip
     options: dict[str, Any] = {"metric": score, "progress": False, "check": 2, **where}
@@ -81,7 +73,7 @@ def test_a_sweep_keeps_to_its_bytes_and_gives_the_same(kind: str) -> None:
 
 
 def test_batch_norm_in_train_is_said_and_each_cell_run_alone() -> None:
-    net = resnet()
+    net = resnet18(5)
     net.train()
     try:
         state = {name: value.clone() for name, value in net.state_dict().items()}
