@@ -87,9 +87,9 @@ def train_padded(net: nn.Module, losses: list[float], epochs: int = 2) -> None:
 # -- a run with a mistake, and a healthy one --------------------------------------------------------------------------
 
 
-# These runs are the same on every processor, to the bit. Processors add in different orders, and a sum in float32 that
-# differs in its last bit is now and then rounded to another float16. So weights, gradients and what a module returns are
-# float16, and all that adds is computed in float64, where the order changes nothing that float16 can show.
+# These runs are the same on every processor, to the bit. Processors add in different orders, so the last bits of a float32
+# sum differ, and now and then it is rounded to another float16. Here weights, gradients and outputs are float16, and sums
+# are computed in float64: a difference in their last bits is too small to change a float16.
 
 
 class HalfLinear(nn.Linear):
