@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 
+from hookscope_course.history import facts, records
 from tests.course.cheat_sheet import (  # the others add their demonstrations
     ERRORS,
     OPTIMIZER,
@@ -26,10 +27,10 @@ from tests.course.cheat_sheet import (  # the others add their demonstrations
     elsewhere,  # noqa: F401
     everywhere,  # noqa: F401
     optimizer_of,
-    passes,  # noqa: F401
     stored,  # noqa: F401
     x_that_requires,
 )
+from tests.course.cheat_sheet.passes import PASSES, SAYS
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,16 @@ def no_process_group_is_left() -> Iterator[None]:
         distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", PASSES)
+def test_the_words_of_a_row_are_facts_of_torch(name: str) -> None:
+    row = ROWS[name]
+    assert [row.fires, row.returns, row.trap][: len(PASSES[name])] == [words for words, _ in PASSES[name]]
+    for words, answers in PASSES[name]:
+        for fact, answer in answers.items():
+            assert answer in SAID if fact == SAYS else records.holds(fact, answer), f"{words}: {fact}"
+
+
+@pytest.mark.parametrize("name", SHOWN)
 def test_a_row_does_what_it_says(name: str) -> None:
     row = ROWS[name]
     assert (row.fires, row.returns, row.trap) == WORDS[name], "say in the demonstration what the sheet says now"
@@ -49,7 +59,7 @@ def test_a_row_does_what_it_says(name: str) -> None:
 
 
 def test_every_row_is_shown() -> None:
-    assert set(ROWS) == set(SHOWN)
+    assert sorted(ROWS) == sorted([*SHOWN, *PASSES])
     assert len(ROWS) + len(ERRORS) == TEXT.count("\n| ") - 6, "a line of a table is not read here"
 
 
@@ -106,42 +116,9 @@ PEGS = {
 LABELS = {hook: parts[2].text for hook, parts in PEGS.items()}
 
 
-def one_step() -> list[str]:
-    """Put one hook at each place of the drawing, run a step, and return what fired and which `.grad` was there."""
-    layer, x, fired = Noting(), x_that_requires(), []
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
-    gradients: dict[str, Tensor] = {"x": x, "weight": layer.weight}
-
-    def note(hook: str) -> Callable[..., None]:
-        def hooked(*given: Any) -> None:
-            fired.extend(f"{name}.grad" for name, tensor in gradients.items() if tensor.grad is not None)
-            for name in [name for name, tensor in gradients.items() if tensor.grad is not None]:
-                del gradients[name]
-            fired.append(hook)
-
-        return hooked
-
-    layer.register_forward_pre_hook(note("forward_pre"))
-    layer.register_forward_hook(note("forward"))
-    layer.register_full_backward_pre_hook(note("full_backward_pre"))
-    layer.register_full_backward_hook(note("full_backward"))
-    layer.weight.register_hook(note("tensor weight"))
-    layer.weight.register_post_accumulate_grad_hook(note("post_accumulate_grad weight"))
-    x.register_hook(note("tensor x"))
-    optimizer.register_step_pre_hook(note("step_pre"))
-    optimizer.register_step_post_hook(note("step_post"))
-    y = layer(x)
-    y.register_hook(note("tensor y"))
-    y.retain_grad()
-    gradients["y"] = y
-    (2 * y).backward()
-    optimizer.step()
-    return fired
-
-
 def test_the_drawing_has_the_order_of_a_run() -> None:
-    fired = one_step()
-    assert [hook for hook in fired if not hook.endswith(".grad")] == [*PEGS]
+    fired = records.live()["order_of_step"].split(", ")
+    assert [hook for hook in fired if not hook.endswith((".grad", "()"))] == [*PEGS]
     assert [parts[1].text for parts in PEGS.values()] == [str(number) for number in range(1, len(PEGS) + 1)]
     grads = [fired[fired.index(name) - 1] for name in ("y.grad", "weight.grad", "x.grad")]
     assert grads == ["tensor y", "tensor weight", "tensor x"], "each is filled right after its tensor's hook"
@@ -306,24 +283,40 @@ def test_what_torch_says_and_what_to_write(said: str) -> None:
 # --- the lines below
 
 
-def test_none_changes_nothing() -> None:
+def rows_that_may_return_none() -> list[str]:
     assert "Only\n`unpack` and the communication hook must return something" in TEXT
-    for row in ROWS.values():
-        if row.name in ("graph.saved_tensors_hooks", "ddp.register_comm_hook") or row.name.startswith("register_"):
-            continue
-        weight, x, module = nn.Parameter(torch.tensor(2.0)), x_that_requires(), Noting()
-        y = module(x)
-        names = {"module": module, "tensor": y, "tensors": [y], "node": y.grad_fn}
-        if "post_accumulate" in row.name:
-            names["tensor"] = module.weight
-        optimizer = optimizer_of(weight)
-        with row.put_on(lambda *given: None, optimizer=optimizer, **names), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            (y + module(x)).backward()
-            optimizer.step()
-            optimizer.load_state_dict(optimizer.state_dict())
-            module.load_state_dict(module.state_dict())
-        assert [y.item(), x.grad, module.weight.grad, weight.item()] == [6, 4, 6, -1], row.name
+    others = ("graph.saved_tensors_hooks", "ddp.register_comm_hook")
+    return [name for name in ROWS if name not in others and "registration" not in name]
+
+
+@pytest.mark.parametrize("name", rows_that_may_return_none())
+def test_a_hook_that_returns_none_fires_changes_nothing_and_can_be_removed(name: str) -> None:
+    row, fired = ROWS[name], []
+    weight, x, module = nn.Parameter(torch.tensor(2.0)), x_that_requires(), Noting()
+    y = Noting()(x)  # another one: loading its weights would spoil what y has saved for backward
+    optimizer = optimizer_of(weight)
+    names = {"module": module, "tensor": y, "tensors": [y], "node": y.grad_fn, "optimizer": optimizer}
+    if "post_accumulate" in name:
+        names["tensor"] = module.weight
+
+    def step() -> None:
+        (y + module(x)).backward(retain_graph=True)
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        module.load_state_dict(module.state_dict())
+
+    with facts.global_kind_restored(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        handle = row.put_on(lambda *given: fired.append(name), **names)
+        try:
+            step()
+        finally:
+            row.take_off(handle)
+        assert [y.item(), x.grad, module.weight.grad, weight.item()] == [6, 4, 3, -1]
+        assert fired
+        fired.clear()
+        step()
+    assert not fired
 
 
 def test_a_handle_is_given_to_a_with_block() -> None:

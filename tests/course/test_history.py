@@ -23,7 +23,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from hookscope_course.history import authors, chart, make, probe, records
+from hookscope_course.history import authors, chart, facts, make, records
 from hookscope_course.history.slider import AuthorSlider
 from lessons.build import reading
 
@@ -77,8 +77,8 @@ APPEARED = [
 
 
 @cache
-def run_probe() -> dict[str, object]:
-    command = [sys.executable, str(make.PROBE)]
+def run_alone() -> dict[str, object]:
+    command = [sys.executable, str(make.FACTS)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     answers: dict[str, object] = json.loads(done.stdout)
     return answers
@@ -88,7 +88,7 @@ def run_probe() -> dict[str, object]:
 
 
 def test_the_installed_torch_answers_as_recorded() -> None:
-    said = records.alarm(torch.__version__, run_probe())
+    said = records.alarm(torch.__version__, run_alone())
     assert not said, said
 
 
@@ -113,43 +113,43 @@ def test_a_release_without_a_record_is_held_against_the_newest_one() -> None:
     assert "make history RELEASES=9.9.9" in said
 
 
-def test_every_chapter_that_a_probe_names_exists() -> None:
+def test_every_chapter_that_a_fact_names_exists() -> None:
     numbers = {int(reading.name_of(path)[:2]) for path in reading.chapter_files()}
-    for name, one in probe.PROBES.items():
+    for name, one in facts.FACTS.items():
         assert one.chapters, name
         assert set(one.chapters) <= numbers, name
 
 
-# -- the probe ----------------------------------------------------------------------------------------------------
+# -- the facts ----------------------------------------------------------------------------------------------------
 
 
-def test_the_probe_is_python_3_6_and_needs_only_torch() -> None:
-    tree = ast.parse(make.PROBE.read_text(encoding="utf-8"), feature_version=(3, 6))
+def test_the_file_of_facts_is_python_3_6_and_needs_only_torch() -> None:
+    tree = ast.parse(make.FACTS.read_text(encoding="utf-8"), feature_version=(3, 6))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported <= {"contextlib", "inspect", "json", "re", "warnings", "typing", "torch"}
+    assert imported - {"torch"} <= sys.stdlib_module_names
 
 
-def test_every_probe_asks_a_question_under_a_label_of_its_own() -> None:
-    assert len({one.label for one in probe.PROBES.values()}) == len(probe.PROBES)
-    for name, one in probe.PROBES.items():
+def test_every_fact_is_a_question_with_a_label_of_its_own() -> None:
+    assert len({one.label for one in facts.FACTS.values()}) == len(facts.FACTS)
+    for name, one in facts.FACTS.items():
         assert one.question.endswith("?"), name
         assert len(one.label) <= 40, name
 
 
-def test_the_probe_gives_the_same_answers_again_and_nothing_of_this_machine() -> None:
-    text = json.dumps(probe.run())
-    assert text == json.dumps(probe.run()) == json.dumps(run_probe())
+def test_the_answers_are_the_same_again_and_name_nothing_of_this_machine() -> None:
+    text = json.dumps(facts.run())
+    assert text == json.dumps(facts.run()) == json.dumps(run_alone())
     assert not re.search(r"0x[0-9a-f]{4}|/\w+/|line \d", text)
 
 
-def test_a_probe_that_fails_answers_with_its_error_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fact_that_fails_answers_with_its_error_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> str:
         raise ValueError(f"no luck with {fails}. More.\nAnd more.")
 
-    kept = {"fails": probe.Probe(fails, "fails", (1,)), "order": probe.PROBES["forward_hook_order"]}
-    monkeypatch.setattr(probe, "PROBES", kept)
-    assert probe.run() == {"fails": "ValueError: no luck with <function>", "order": "1 2 3"}
+    kept = {"fails": facts.Fact(fails, "fails", (1,)), "order": facts.FACTS["forward_hook_order"]}
+    monkeypatch.setattr(facts, "FACTS", kept)
+    assert facts.run() == {"fails": "ValueError: no luck with <function>", "order": "1 2 3"}
 
 
 # -- the records --------------------------------------------------------------------------------------------------
@@ -159,8 +159,11 @@ def test_the_records_are_complete() -> None:
     found = make.read()
     assert {*found["versions"], *found["not_installed"]} >= {*make.RELEASES}
     assert [*found["versions"]] == sorted(found["versions"], key=make.order)
+    assert [*found["versions"][records.newest()]["answers"]] == [*facts.FACTS]
+    assert len(records.full_history()) >= 47, "a fact that is added later has the newest release alone"
     for release, record in found["versions"].items():
-        assert [*record["probes"]] == [*probe.PROBES], release
+        assert [*record["answers"]] == [name for name in facts.FACTS if name in record["answers"]], release
+        assert {*records.full_history()} <= {*record["answers"]}, release
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["made_on"]), release
         assert record["made_by"].startswith(make.COMMAND), release
         assert record["python"] == make.RELEASES.get(release, make.NEWEST_PYTHON)
@@ -186,17 +189,17 @@ def test_known_first_appearances(name: str, function: str, since: str) -> None:
     assert having[-1] == records.newest()
 
 
-def test_an_unknown_probe_is_named() -> None:
-    with pytest.raises(KeyError, match=r"no probe 'x'; there are forward_hook_returns"):
+def test_an_unknown_fact_is_named() -> None:
+    with pytest.raises(KeyError, match=r"no fact 'x'; there are forward_hook_returns"):
         records.history("x")
 
 
 # -- the claims that hang on the release ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.id}-{claim.probe}")
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.id}-{claim.fact}")
 def test_each_claim_can_be_judged_in_every_release(claim: authors.DatedClaim) -> None:
-    for answer in {*records.history(claim.probe).values(), records.live()[claim.probe]}:
+    for answer in {*records.history(claim.fact).values(), records.live()[claim.fact]}:
         assert claim.judge(answer) in authors.SIGNS
     with pytest.raises(ValueError, match=r"answers 'quite new'; say in history/claims\.toml"):
         claim.judge("quite new")
@@ -207,7 +210,7 @@ def test_the_newest_standing_agrees_with_the_verdict_of_the_course() -> None:
     verdicts = {row["id"]: row["verdict"] for row in rows}
     for identity in {claim.id for claim in CLAIMS}:
         halves = [claim for claim in CLAIMS if claim.id == identity]
-        found = {claim.judge(records.history(claim.probe)[records.newest()]) for claim in halves}
+        found = {claim.judge(records.history(claim.fact)[records.newest()]) for claim in halves}
         expected = {"holds": {"true"}, "outdated": {"not true"}, "wrong": {"not true"}}
         if verdicts[identity] == "partly":
             alone = HALVES.get(identity)
@@ -235,7 +238,7 @@ def test_the_chart_says_in_words_and_numbers_what_it_shows() -> None:
     assert picture.png != chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two").png
 
 
-@pytest.mark.parametrize("names", [chart.changing(), *([each.probe] for each in CLAIMS[:4])])
+@pytest.mark.parametrize("names", [chart.changing(), *([each.fact] for each in CLAIMS[:4])])
 def test_each_bar_has_its_answer_in_words_in_it_or_below_it(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = dict[str, float]()
     text = ImageDraw.ImageDraw.text
@@ -292,8 +295,8 @@ def test_the_slider_refuses_what_it_does_not_know() -> None:
     assert slider.release == records.newest()
 
 
-@pytest.mark.parametrize("probed", authors.snippets())
-def test_a_snippet_prints_what_its_probe_answers(probed: str) -> None:
+@pytest.mark.parametrize("name", authors.snippets())
+def test_a_snippet_prints_what_its_fact_answers(name: str) -> None:
     layer = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.constant_(layer.weight, 2.0)
     names = {"torch": torch, "nn": torch.nn, "layer": layer}
@@ -301,14 +304,14 @@ def test_a_snippet_prints_what_its_probe_answers(probed: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(authors.snippets()[probed], names)
+        exec(authors.snippets()[name], names)
     said = re.sub(r"\.0\b", "", " ".join(printed.getvalue().split()))
-    answer = records.live()[probed]
+    answer = records.live()[name]
     assert said == answer.split(" <")[0] or said == answer.replace(", ", " ")
-    assert len(authors.snippets()[probed].splitlines()) <= 3
+    assert len(authors.snippets()[name].splitlines()) <= 3
 
 
-@pytest.mark.parametrize("name", ["authors", "chart", "make", "probe", "records", "slider"])
+@pytest.mark.parametrize("name", ["authors", "chart", "facts", "make", "records", "slider"])
 def test_examples_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"hookscope_course.history.{name}")).failed == 0
 
@@ -371,7 +374,7 @@ def test_an_interrupt_leaves_no_environment_and_keeps_what_was_recorded(
 
 
 def test_a_renewal_that_fails_keeps_the_old_record(workplace: Path) -> None:
-    record = {"python": "3.7", "made_on": "2026-01-01", "made_by": "make history", "probes": {}}
+    record = {"python": "3.7", "made_on": "2026-01-01", "made_by": "make history", "answers": {}}
     make.store("1.10.0", record=record)
     make.store("1.9.0", reason="no luck")
     make.store("1.10.0", reason="no luck")

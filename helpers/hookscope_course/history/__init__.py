@@ -1,1 +1,1 @@
-"""How hooks behaved in every release of torch: the probe, its records, and a chart of them."""
+"""How hooks behaved in every release of torch: the facts, a record of each release, and a chart of them."""

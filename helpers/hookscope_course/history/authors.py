@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
+from hookscope_course.history.records import matches
 from hookscope_course.places import LESSONS
 
 __all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents", "snippets"]
@@ -20,11 +21,11 @@ SIGNS: dict[Standing, str] = dict(zip(get_args(Standing), "✓~✗–", strict=T
 
 @dataclass(frozen=True)
 class DatedClaim:
-    """A claim, or one half of it, and the probe that decides it; from claims.toml beside this file."""
+    """A claim, or one half of it, and the fact that decides it; from claims.toml beside this file."""
 
     id: str
     says: str
-    probe: str
+    fact: str
     standing: dict[str, Standing]
 
     @property
@@ -33,23 +34,20 @@ class DatedClaim:
         return self.id.partition(".")[0]
 
     def judge(self, answer: str) -> Standing:
-        """Say how the claim stands where the probe answers `answer`.
+        """Say how the claim stands where torch answers `answer`.
 
         Raises:
             ValueError: claims.toml does not say what such an answer means.
 
         Example:
-            >>> DatedClaim("D9.9", "it works", "a_probe", {"yes": "true", "Error…": "not true"}).judge("Error: no")
+            >>> DatedClaim("D9.9", "it works", "a_fact", {"yes": "true", "Error…": "not true"}).judge("Error: no")
             'not true'
 
         """
         for expected, standing in self.standing.items():
-            start, more, _ = expected.partition("…")
-            if answer == start or (more and answer.startswith(start)):
+            if matches(answer, expected):
                 return standing
-        raise ValueError(
-            f"claim {self.id}: {self.probe} answers {answer!r}; say in history/claims.toml what that means"
-        )
+        raise ValueError(f"claim {self.id}: {self.fact} answers {answer!r}; say in history/claims.toml what that means")
 
 
 @cache
@@ -61,9 +59,9 @@ def dated_claims() -> tuple[DatedClaim, ...]:
 
 @cache
 def snippets() -> dict[str, str]:
-    """Return a few lines of code by probe, which print what the probe answers."""
+    """Return a few lines of code by fact, which print what torch answers."""
     rows = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))["snippet"]
-    return {row["probe"]: row["code"].strip() for row in rows}
+    return {row["fact"]: row["code"].strip() for row in rows}
 
 
 def documents() -> dict[str, str]:

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hookscope.pictures.palette import VIRIDIS
 from hookscope.pictures.picture import Picture
-from hookscope_course.history.records import MISSING, PROBES, change_table, history, releases, short
+from hookscope_course.history.records import FACTS, MISSING, change_table, full_history, history, releases, short
 
 __all__ = ["changing", "chart"]
 
@@ -47,19 +47,19 @@ class Bar(NamedTuple):
 
 
 def changing() -> list[str]:
-    """Return the probes that some releases answer otherwise than others, by the release of their first change."""
-    at = {name: _first_change(name) for name in PROBES}
+    """Return the facts that some releases answer otherwise than others, by the release of their first change."""
+    at = {name: _first_change(name) for name in full_history()}
     return sorted((name for name in at if at[name]), key=lambda name: at[name])
 
 
 def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
-    """Draw what every release answers to some probes.
+    """Draw some facts as every release answers them.
 
     Each row has a bar for each answer, with the answer in it. A black line stands where it changed. What does not fit
     into a bar stands below it. Releases side by side that are alike in every row share a column.
 
     Args:
-        names: of the probes, one row each.
+        names: of facts that every release was asked for, one row each.
         title: a sentence for the picture.
         marked: a release whose column is framed.
 
@@ -71,7 +71,7 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
     for at, (name, answers) in enumerate(rows.items()):
         if at % _AGAIN == 0:
             strips.append(_heads(groups, wide))
-        strips.append(_row(PROBES[name].label, _bars(answers, groups), wide))
+        strips.append(_row(FACTS[name].label, _bars(answers, groups), wide))
     image = Image.new("RGB", (_WIDE, sum(strip.height for strip in strips)), "white")
     top = 0
     for strip in strips:
@@ -214,7 +214,7 @@ def _alt(rows: Mapping[str, Sequence[str]], marked: str) -> str:
         for release, answer, before in zip(releases()[1:], answers[1:], answers, strict=False):
             if answer != before:
                 turns.append(f"from {release} on {_say(answer)}")
-        lines.append(f"{PROBES[name].label}: {', '.join(turns)}")
+        lines.append(f"{FACTS[name].label}: {', '.join(turns)}")
     frame = f" The column with {marked} is framed." if marked else ""
     return f"{len(rows)} behaviors over {len(releases())} releases, {first} to {last}. {'; '.join(lines)}.{frame}"
 

@@ -1,4 +1,4 @@
-"""Run the probe on many releases of torch, each in an environment of its own that is thrown away afterwards.
+"""Ask many releases of torch the questions of facts.py, each in an environment of its own that goes again.
 
     python -m hookscope_course.history.make              every release in RELEASES (an hour, 10 GB of disk at a time)
     python -m hookscope_course.history.make 2.0.0 2.16.0  only these, also one that is not in RELEASES
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PROBE = HERE / "probe.py"
+FACTS = HERE / "facts.py"
 RECORDS = HERE / "records.json"
 COMMAND = "make history"
 
@@ -41,12 +41,12 @@ NEWEST_PYTHON = [*RELEASES.values()][-1]
 
 
 class NotInstalledError(Exception):
-    """A release that could not be probed; the message is one line that says why."""
+    """A release that could not be asked; the message is one line that says why."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Probe the releases asked for and write the records; the exit status is 1 if one of them failed."""
-    parser = argparse.ArgumentParser(description="Run the probe on releases of torch and write records.json.")
+    """Ask the releases named and write the records; the exit status is 1 if one of them failed."""
+    parser = argparse.ArgumentParser(description="Ask releases of torch how hooks behave and write records.json.")
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help="such as 2.0.0; by default all of RELEASES")
     asked = parser.parse_args(arguments).releases or [*RELEASES]
     uv = find_uv()
@@ -57,13 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         python = RELEASES.get(release, NEWEST_PYTHON)
         print(f"torch {release} on Python {python} …", flush=True)
         try:
-            answers = probe_release(uv, release, python)
+            answers = ask(uv, release, python)
         except NotInstalledError as error:
             failed += 1
             print(f"torch {release}: {error}", flush=True)
             store(release, reason=str(error))
         else:
-            store(release, record={"python": python, "made_on": today(), "made_by": made_by(), "probes": answers})
+            store(release, record={"python": python, "made_on": today(), "made_by": made_by(), "answers": answers})
     return int(failed > 0)
 
 
@@ -76,15 +76,15 @@ def find_uv() -> str:
     return found
 
 
-def probe_release(uv: str, release: str, python: str) -> dict[str, Any]:
-    """Return what the probe answers on one release of torch.
+def ask(uv: str, release: str, python: str) -> dict[str, Any]:
+    """Return what one release of torch answers.
 
     Raises:
         NotInstalledError: no such Python, no such release, or a torch that does not import.
 
     """
     with environment(uv, release, python) as (interpreter, settings):
-        answers: dict[str, Any] = json.loads(call([interpreter, str(PROBE)], settings))
+        answers: dict[str, Any] = json.loads(call([interpreter, str(FACTS)], settings))
         return answers
 
 

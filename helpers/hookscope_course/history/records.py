@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 
 import torch
 
 from hookscope.pictures.picture import Table
-from hookscope_course.history import make, probe
-from hookscope_course.history.probe import PROBES, Answer
+from hookscope_course.history import facts, make
+from hookscope_course.history.facts import FACTS, Answer
 
 __all__ = [
+    "FACTS",
     "MISSING",
-    "PROBES",
     "alarm",
     "change_table",
     "changes",
+    "full_history",
     "history",
+    "holds",
     "installed",
     "live",
+    "matches",
     "newest",
     "releases",
+    "releases_where",
     "short",
     "spans",
     "text",
 ]
 
-MISSING = probe.MISSING
+MISSING = facts.MISSING
 
 Answers = Mapping[str, Answer]
 
@@ -69,18 +74,46 @@ def spans(chosen: Sequence[str]) -> str:
 
 
 def history(name: str) -> dict[str, str]:
-    """Return what every recorded release answers to one probe: `{release: answer}`, oldest first.
+    """Return what the releases answer that were asked for one fact: `{release: answer}`, oldest first.
 
     Raises:
-        KeyError: no such probe; names them all.
+        KeyError: no such fact; names them all.
 
     """
+    return {release: text(answer) for release, answer in _answers(name).items()}
+
+
+def full_history() -> list[str]:
+    """Return the facts that every recorded release was asked for; one that was added later has the newest alone."""
+    return [name for name in FACTS if len(_answers(name)) == len(releases())]
+
+
+def matches(answer: Answer, expected: str) -> bool:
+    """Say whether an answer, or one entry of a list, is the expected one, in which "…" stands for anything.
+
+    Example:
+        >>> matches(["register_hook"], "register_hook"), matches("RuntimeError: no", "RuntimeError…")
+        (True, True)
+
+    """
+    pattern = ".*".join(re.escape(part) for part in expected.split("…"))
+    found = [answer] if isinstance(answer, str) else [text(answer), *answer]
+    return any(re.fullmatch(pattern, one) for one in found)
+
+
+def holds(name: str, expected: str) -> bool:
+    """Say whether the torch that runs here answers as expected."""
     _known(name)
-    return {release: text(answers[name]) for release, answers in _records().items()}
+    return matches(_run()[name], expected)
+
+
+def releases_where(name: str, expected: str) -> list[str]:
+    """Return the recorded releases that answer as expected."""
+    return [release for release, answer in _answers(name).items() if matches(answer, expected)]
 
 
 def changes(name: str) -> dict[str, str]:
-    """Return the answers of a probe by the release that brought them; each holds until the next.
+    """Return the answers by the release that brought them; each holds until the next.
 
     Example:
         >>> changes("pre_hook_returns")
@@ -105,10 +138,9 @@ def newest() -> str:
     return releases()[-1]
 
 
-@cache
 def live() -> dict[str, str]:
-    """Ask the torch that runs here, once."""
-    return {name: text(answer) for name, answer in probe.run().items()}
+    """Return what the torch that runs here answers."""
+    return {name: text(answer) for name, answer in _run().items()}
 
 
 def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = None) -> str:
@@ -118,7 +150,7 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
 
     Args:
         version: of that torch, as in ``torch.__version__``.
-        now: what it answers to the probes.
+        now: what it answers.
         records: `{release: answers}`; by default the recorded ones.
 
     """
@@ -129,7 +161,7 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
     lines = []
     for name, before in records[compared].items():
         if now.get(name) != before:
-            one = PROBES[name]
+            one = FACTS[name]
             chapters = ", ".join(f"{chapter:02}" for chapter in one.chapters)
             lines += [f"- {one.question} ({name})", f"  The record of torch {compared} says: {text(before)}"]
             lines += [f"  Your torch {release} says now: {text(now.get(name, MISSING))}"]
@@ -147,9 +179,9 @@ def installed() -> str:
 
 
 def change_table(names: Sequence[str], caption: str = "") -> Table:
-    """Return what changed, one line per release and probe."""
+    """Return what changed, one line per release and fact."""
     rows = [
-        {"behavior": PROBES[name].label, "since torch": release, "answer": short(answer)}
+        {"behavior": FACTS[name].label, "since torch": release, "answer": short(answer)}
         for name in names
         for release, answer in changes(name).items()
     ]
@@ -158,9 +190,19 @@ def change_table(names: Sequence[str], caption: str = "") -> Table:
 
 @cache
 def _records() -> dict[str, Answers]:
-    return {release: record["probes"] for release, record in make.read()["versions"].items()}
+    return {release: record["answers"] for release, record in make.read()["versions"].items()}
+
+
+@cache
+def _run() -> dict[str, Answer]:
+    return facts.run()
+
+
+def _answers(name: str) -> dict[str, Answer]:
+    _known(name)
+    return {release: answers[name] for release, answers in _records().items() if name in answers}
 
 
 def _known(name: str) -> None:
-    if name not in PROBES:
-        raise KeyError(f"no probe {name!r}; there are {', '.join(PROBES)}")
+    if name not in FACTS:
+        raise KeyError(f"no fact {name!r}; there are {', '.join(FACTS)}")

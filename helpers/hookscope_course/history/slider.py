@@ -75,7 +75,7 @@ class AuthorSlider(HookWidget):
         """The claims, with what each torch shows and how the claim stands there."""
         rows: list[dict[str, object]] = []
         for claim in claims_of(self.document):
-            then, now = history(claim.probe)[self.release], live()[claim.probe]
+            then, now = history(claim.fact)[self.release], live()[claim.fact]
             here = f"torch {installed()}, run here"
             rows.append(
                 {
@@ -93,8 +93,8 @@ class AuthorSlider(HookWidget):
     def verdict(self) -> str:
         """How many of the claims are true with either torch, in a sentence or two."""
         claims = claims_of(self.document)
-        then = sum(claim.judge(history(claim.probe)[self.release]) == "true" for claim in claims)
-        now = sum(claim.judge(live()[claim.probe]) == "true" for claim in claims)
+        then = sum(claim.judge(history(claim.fact)[self.release]) == "true" for claim in claims)
+        now = sum(claim.judge(live()[claim.fact]) == "true" for claim in claims)
         many = "1 claim that depends" if len(claims) == 1 else f"{len(claims)} claims that depend"
         return (
             f"{self.document} makes {many} on the release of torch. True in torch {self.release}: {then}. "
@@ -123,15 +123,15 @@ class AuthorSlider(HookWidget):
             self._show()
 
     def _show(self) -> None:
-        probes = [*dict.fromkeys(claim.probe for claim in claims_of(self.document))]
-        picture = chart(probes, self.verdict, marked=self.release)
+        names = [*dict.fromkeys(claim.fact for claim in claims_of(self.document))]
+        picture = chart(names, self.verdict, marked=self.release)
         with self.hold_sync():
             self.png, self.alt = picture.png, picture.alt
             self.shown = {"verdict": self.verdict, "rows": [[*row.values()] for row in self.rows], "here": installed()}
 
 
 def _code() -> dict[str, list[str]]:
-    return {name: [snippets().get(claim.probe, "") for claim in claims_of(name)] for name in documents()}
+    return {name: [snippets().get(claim.fact, "") for claim in claims_of(name)] for name in documents()}
 
 
 def _shown(answer: str, standing: Any) -> str:

@@ -1,4 +1,4 @@
-"""Demonstrations of the hooks around a step, on tensors that are saved for backward, and on gradients that are sent."""
+"""Demonstrations of the hooks around a step, on several tensors, on what is saved for backward, and on what is sent."""
 
 from __future__ import annotations
 
@@ -53,6 +53,33 @@ def step_post_hook(row: Row) -> None:
     row.take_off(handle)
     optimizer.step()
     assert seen == [-1]
+
+
+@shows(
+    "graph.register_multi_grad_hook",
+    fires="when the last of their gradients in this pass is there",
+    returns="nothing; a value is ignored",
+    trap="None for a tensor that is not reached",
+)
+def multi_grad_hook(row: Row) -> None:
+    seen: list[object] = []
+    tensors = [torch.tensor(value, requires_grad=True) for value in (2.0, 3.0)]
+    for tensor in tensors:
+        tensor.register_hook(lambda grad: seen.append(grad.item()))
+    handle = row.put_on(lambda grads: seen.append([*grads]) or "a value", tensors=tensors)
+    (tensors[0] * tensors[1]).backward()
+    assert len(seen) == 3
+    assert [seen[-1], [tensor.grad for tensor in tensors]] == [[3, 2]] * 2
+    seen.clear()
+    (4 * tensors[0]).backward()
+    assert seen == [4, [4, None]]
+    loss, alone = 2 * torch.tensor(1.0, requires_grad=True), []
+    with torch.autograd.graph.register_multi_grad_hook([loss], alone.append):
+        loss.backward()
+    assert alone == []
+    row.take_off(handle)
+    (4 * tensors[0]).backward()
+    assert seen[2:] == [4]
 
 
 @shows(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookscope import census, feature_grid, find_layers, samples
-from hookscope_course.history.records import history
+from hookscope import feature_grid, find_layers, samples
 from tests.course.claims import Found, shows
-from tests.course.claims.parts import THREE, Double
 
 LAST: float | None = None
 
@@ -88,20 +84,6 @@ def of_a_batch_of_one_randint_draws_zeros() -> Found:
     return Found(holds=False, fails=True)
 
 
-@shows("D2.11")
-def a_call_runs_the_hooks_and_a_direct_forward_does_not() -> Found:
-    assert {*history("forward_called_directly").values()} == {"0"}, "in each release"
-    double, fired = Double(), []
-    double.register_forward_hook(lambda *given: fired.append("forward hook"))
-    double.register_full_backward_hook(lambda *given: fired.append("backward hook"))
-    double.forward(THREE.clone().requires_grad_()).sum().backward()
-    directly = [*fired]
-    double(THREE.clone().requires_grad_()).sum().backward()
-    assert fired == ["forward hook", "backward hook"]
-    assert not hasattr(double, "backward")
-    return Found(holds=bool(directly), fails=not directly)
-
-
 @shows("D2.4")
 def each_subplot_has_its_own_scale() -> None:
     from matplotlib.figure import Figure
@@ -115,60 +97,6 @@ def each_subplot_has_its_own_scale() -> None:
     pair = torch.stack([five, 100 * five])
     assert feature_grid(pair).scale == "per channel"
     assert feature_grid(pair, scale="shared").scale == (0, 100)
-
-
-@shows("D2.5")
-def a_legacy_hook_on_a_block_shows_its_last_step() -> Found:
-    five = samples.digit(5)
-    shown = {}
-    for name, make in BLOCKS.items():
-        before, block, first = nn.Conv2d(1, 3, 1), make(), []
-        block.register_backward_hook(lambda module, gi, go, to=first: to.append(gi[0]))
-        into = before(five)
-        into.retain_grad()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            block(into).square().sum().backward()
-        shown[name] = first[0].shape == into.grad.shape and torch.equal(first[0], into.grad)
-    assert shown == {"conv": True, "conv in a row": True, "relu": True, "conv and relu": False, "and pooling": False}
-    ends: list[tuple[int, ...]] = []
-    net = samples.digit_cnn()
-    with net.block3.register_forward_pre_hook(lambda module, args: ends.append((*args[0].shape,))):
-        net(five)
-    seen: dict[str, torch.Tensor] = {}
-    with (
-        net.block3.register_backward_hook(lambda module, gi, go: seen.update(legacy=gi[0])),
-        pytest.warns(FutureWarning, match="non-full backward hook"),
-    ):
-        net(five)[0, 5].backward()
-    # Off, and yet the module refuses the other kind; so does a copy. A new module does not.
-    assert len(census(net)) == 0
-    for latched in (net, copy.deepcopy(net)):
-        with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full backward hooks"):
-            latched.block3.register_full_backward_hook(lambda *_: None)
-    net = samples.digit_cnn()
-    with net.block3.register_full_backward_hook(lambda module, gi, go: seen.update(full=gi[0])):
-        net(five)[0, 5].backward()
-    assert ends == [seen["full"].shape] == [(1, 24, 14, 14)]
-    assert seen["legacy"].shape == (1, 32, 14, 14), "the input of the pooling"
-    # One bright point in each square of four: the pooling lets the highest of them through.
-    squares = nn.functional.unfold(seen["legacy"].ne(0).float().transpose(0, 1), 2, stride=2).sum(1)
-    assert squares.max() == 1
-    # The document does not show its block3.
-    return Found(holds=any(shown.values()), fails=not all(shown.values()), hidden=True)
-
-
-def conv() -> nn.Conv2d:
-    return nn.Conv2d(3, 10, 3, padding=1)
-
-
-BLOCKS: dict[str, Callable[[], nn.Module]] = {
-    "conv": conv,
-    "conv in a row": lambda: nn.Sequential(conv()),
-    "relu": nn.ReLU,
-    "conv and relu": lambda: nn.Sequential(conv(), nn.ReLU()),
-    "and pooling": lambda: nn.Sequential(conv(), nn.ReLU(), nn.MaxPool2d(2)),
-}
 
 
 @shows("D2.6")
@@ -258,12 +186,11 @@ def a_global_has_room_for_one_call() -> None:
         global LAST
         LAST = output.item()
 
-    double = Double()
-    double.register_forward_hook(keep)
-    double(THREE)
-    assert LAST == 6
-    double(double(THREE))
-    assert LAST == 12, "of two calls, one is left"
+    relu = nn.ReLU()
+    relu.register_forward_hook(keep)
+    for value in (3.0, 6.0):
+        relu(torch.tensor(value))
+        assert value == LAST, "of two calls, one is left"
 
 
 @shows("D2.10")
