@@ -87,9 +87,9 @@ def train_padded(net: nn.Module, losses: list[float], epochs: int = 2) -> None:
 # -- a run with a mistake, and a healthy one --------------------------------------------------------------------------
 
 
-# These runs are the same on every processor, to the bit. Processors add in different orders, so the last bits of a float32
-# sum differ, and now and then it is rounded to another float16. Here weights, gradients and outputs are float16, and sums
-# are computed in float64: a difference in their last bits is too small to change a float16.
+# These runs are the same on every processor, to the bit. Processors add in different orders, so float32 sums differ in
+# their last bits, and some are rounded to another float16. Here weights, gradients and outputs are float16, and sums are
+# computed in float64: a difference in their last bits is too small to change a float16.
 
 
 class HalfLinear(nn.Linear):
