@@ -88,8 +88,8 @@ def train_padded(net: nn.Module, losses: list[float], epochs: int = 2) -> None:
 
 
 # These runs are the same on every processor, to the bit. Processors add in different orders, so float32 sums differ in
-# their last bits, and some are rounded to another float16. Here weights, gradients and outputs are float16, and sums are
-# computed in float64: a difference in their last bits is too small to change a float16.
+# their last bits, and some are rounded to another float16. Here weights, gradients and outputs are float16, and their
+# sums are computed in float64: a difference in the last bits of those is too small to change a float16.
 
 
 class HalfLinear(nn.Linear):
