@@ -18,6 +18,7 @@ from hookscope.interp.edits import parts
 from hookscope.pytree import find_paths, find_tensors, key_get, keystr, list_children, replace_at
 from tests.shared.awkward import MODELS, Pair, Result
 from tests.shared.awkward.building import Frozen
+from tests.shared.rows import check_each
 
 
 class Attributes(dict[str, Any]):
@@ -130,14 +131,16 @@ def test_each_place_of_a_tensor_is_found_read_and_replaced(value: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("faster r-cnn", "vgg16", "densenet121")])
-def test_each_place_in_what_awkward_models_return(name: str) -> None:
-    model, args, kwargs = MODELS[name]()
-    with torch.no_grad(), capture(model, inputs=True) as seen:
-        model(*args, **kwargs)
-    for call in seen.calls:
-        is_walked(call.output)
-        is_walked((call.args, call.kwargs))
+def test_each_place_in_what_awkward_models_return() -> None:
+    def check_model(name: str) -> None:
+        model, args, kwargs = MODELS[name]()
+        with torch.no_grad(), capture(model, inputs=True) as seen:
+            model(*args, **kwargs)
+        for call in seen.calls:
+            is_walked(call.output)
+            is_walked((call.args, call.kwargs))
+
+    check_each([name for name in MODELS if name not in ("faster r-cnn", "vgg16", "densenet121")], check_model)
 
 
 def test_a_value_that_contains_itself_is_visited_once() -> None:

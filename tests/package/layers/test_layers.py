@@ -312,15 +312,3 @@ def test_five_thousand_modules_are_no_trouble():
     assert len(names(model, "**.1")) == 1001
     assert len(names(model, *names(model)[:500])) == 500
     assert refused(model, "999.9").suggestions
-
-
-def test_looking_changes_nothing(net):
-    net.layer1.eval()
-    training = [m.training for m in net.modules()]
-    state = {name: value.clone() for name, value in net.state_dict().items()}
-    seed = torch.get_rng_state()
-    find_layers(net, "**", nn.ReLU, lambda name, module: True)
-    tree(net)
-    assert [m.training for m in net.modules()] == training
-    assert all(torch.equal(value, net.state_dict()[name]) for name, value in state.items())
-    assert torch.equal(seed, torch.get_rng_state())

@@ -20,9 +20,9 @@ from torch.utils.hooks import RemovableHandle
 from hookscope import at, attention, capture, census, compare_backward_hooks, edit, profile
 from hookscope.interp.lenses import Streams
 from tests.package.promises import tools
-from tests.package.promises.tools import check_each
 from tests.shared.awkward import Net
 from tests.shared.recorded import hooks_on
+from tests.shared.rows import check_each
 from tests.shared.swept import sweep
 
 ERRORS = (RuntimeError, KeyboardInterrupt, SystemExit)

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from hookscope import collect, record
 from tests.package.promises.test_values import LARGE, NOT_COLLECTED
-from tests.package.promises.tools import BLOCKS, RUNS, Block, check_each
+from tests.package.promises.tools import BLOCKS, RUNS, Block
 from tests.shared.awkward import FUSED, MODELS, Case, Do, Net, cloning
 from tests.shared.captured import Played, assert_same_run, play
 from tests.shared.read import IDS, Reader
 from tests.shared.recorded import hooks_on
+from tests.shared.rows import check_each
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, and our notes, which other files compare
 SMALL = [name for name in MODELS if name not in LARGE]
@@ -93,10 +94,10 @@ def test_parameters_buffers_and_inputs_keep_their_addresses(tool: str) -> None:
     for same in (lambda x: x, lambda x: x.detach(), lambda x: x.data, lambda x: x.view(1, 3)):
         for grad in (True, False):
             net.same = Do(same)
-            with torch.set_grad_enabled(grad), BLOCKS[tool](net):
+            with torch.set_grad_enabled(grad), BLOCKS[tool](net) as seen:
                 net(x)
             with torch.no_grad():
-                assert [tensor.add_(1).data_ptr() for tensor in owned] == addresses
+                assert [tensor.add_(1).data_ptr() for tensor in owned] == addresses, seen
 
 
 @pytest.mark.parametrize("tool", BLOCKS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from torch import nn
 from hookscope import attention, capture, census, collect, compare_backward_hooks, edit, graph, profile, record
 from hookscope.censuses.census import removing_new_hooks
 from hookscope.interp.lenses import Streams
+from hookscope.layers import find_layers, tree
 from tests.shared.awkward import tensors_in
 from tests.shared.recorded import hooks_on
 from tests.shared.swept import sweep
@@ -64,6 +65,7 @@ def sweep_some(model: nn.Module, args: Any, kwargs: Any) -> Any:
 
 RUNS: dict[str, Run] = {
     "census": lambda model, args, kwargs: census(model).table(),
+    "layers": lambda model, args, kwargs: (find_layers(model, lambda name, module: True), tree(model)),
     "compare": lambda model, args, kwargs: compare_backward_hooks(model, *args, kwargs=kwargs),
     "graph": look_at_graphs,
     "profile": lambda model, args, kwargs: profile(model, *args, kwargs=kwargs, repeats=1, warmup=1),
@@ -72,16 +74,3 @@ RUNS: dict[str, Run] = {
     "sweep": sweep_some,
     "collect": collect_twice,
 }
-
-
-def check_each(rows: Iterable[Any], check: Callable[[Any], None]) -> None:
-    """Check every row, and raise what the first that failed raised, with the names of all that did."""
-    failed: dict[Any, BaseException] = {}
-    for row in rows:
-        try:
-            check(row)
-        except Exception as error:
-            failed[row] = error
-    for error in failed.values():
-        error.add_note(f"rows that failed: {[*failed]}")
-        raise error

@@ -34,26 +34,6 @@ def by_hand(net: nn.Module, x: Tensor, layer: str, index: tuple[Any, ...]) -> fl
         return float(score(net(x)))
 
 
-def test_an_interrupt_keeps_the_cells_of_gpt2_that_there_are() -> None:
-    net, calls = gpt2(), 0
-
-    def metric(out: Any) -> Tensor:
-        nonlocal calls
-        calls += 1
-        if calls == 6:
-            raise KeyboardInterrupt
-        return score(out)
-
-    found = sweep(net, IDS, BLOCKS, "zero", positions=range(5), metric=metric, check=10, progress=False)
-    done = found.values.isfinite()
-    assert 0 < int(done.sum()) < 10
-    assert found.notes[-1] == f"interrupted: {10 - int(done.sum())} of 10 cells were not run, and are NaN"
-    for row, column in done.nonzero().tolist():
-        wanted = by_hand(net, IDS, BLOCKS[row], (slice(None), column))
-        assert float(found.values[row, column]) == pytest.approx(wanted, abs=1e-5)
-    assert not len(census(net))
-
-
 @pytest.mark.parametrize("kind", ["gpt2", "resnet18", "vit"])
 def test_a_sweep_keeps_to_its_bytes_and_gives_the_same(kind: str) -> None:
     net, x, layers, where = {
