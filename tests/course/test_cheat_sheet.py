@@ -305,16 +305,14 @@ def test_a_hook_that_returns_none_fires_changes_nothing_and_can_be_removed(name:
         optimizer.load_state_dict(optimizer.state_dict())
         module.load_state_dict(module.state_dict())
 
-    with facts.global_kind_restored(), warnings.catch_warnings():
+    with facts.global_hooks() as handles, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        handle = row.put_on(lambda *given: fired.append(name), **names)
-        try:
-            step()
-        finally:
-            row.take_off(handle)
+        handles.append(row.put_on(lambda *given: fired.append(name), **names))
+        step()
         assert [y.item(), x.grad, module.weight.grad, weight.item()] == [6, 4, 3, -1]
         assert fired
         fired.clear()
+        row.take_off(handles[0])
         step()
     assert not fired
 

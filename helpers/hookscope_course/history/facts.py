@@ -825,28 +825,34 @@ def what_each_hook_changes() -> List[str]:
         layer, x = double(), torch.full((1, 1), 3.0, requires_grad=True)
         owner, _, register = name.rpartition(".")
         owners: Dict[str, Any] = {"module": layer, "": nn.modules.module}
-        with global_kind_restored():
+        with global_hooks() as handles:
             if owner in owners:
-                handle = getattr(owners[owner], register, ignore)(hook)
+                handles.append(getattr(owners[owner], register, ignore)(hook))
             y = layer(x)
             if owner not in owners:
-                handle = getattr(y if owner == "tensor" else y.grad_fn, register, ignore)(hook)
-            if handle is not None:  # else this torch has no such function
+                handles.append(getattr(y if owner == "tensor" else y.grad_fn, register, ignore)(hook))
+            if handles != [None]:  # else this torch has no such function
                 y.backward()
-                handle.remove()
                 found.append("{}: {}, {}, {}".format(name, *map(number, (y, x.grad, layer.weight.grad))))
     return found
 
 
 @contextlib.contextmanager
-def global_kind_restored() -> Iterator[None]:
-    """Let torch forget the kind of global backward hook it had: it keeps the first, and then refuses the other."""
+def global_hooks() -> Iterator[List[Any]]:
+    """Yield a list; remove the handles that are in it then, and let torch forget which kind of backward hook it had.
+
+    torch keeps whether the first global backward hook was a full one, and refuses the other kind from then on.
+    """
     name = "_global_is_full_backward_hook"
     kind = getattr(nn.modules.module, name, None)
     setattr(nn.modules.module, name, None)
+    handles: List[Any] = []
     try:
-        yield
+        yield handles
     finally:
+        for handle in handles:
+            if handle is not None:
+                handle.remove()
         setattr(nn.modules.module, name, kind)
 
 
@@ -911,8 +917,7 @@ def order_of_global_hooks() -> str:
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
     place = inspect.getmodule(torch.optim.Optimizer)  # torch.optim has no attribute of its name
     need(place, "register_optimizer_step_pre_hook")
-    with global_kind_restored():
-        handles = []
+    with global_hooks() as handles:
         for name in ("forward_pre", "forward", "full_backward_pre", "full_backward"):
             getattr(layer, "register_{}_hook".format(name))(note(name))
             every = getattr(nn.modules.module, "register_module_{}_hook".format(name))
@@ -922,8 +927,6 @@ def order_of_global_hooks() -> str:
             handles.append(getattr(place, "register_optimizer_{}_hook".format(name))(note("global " + name)))
         layer(x).backward()
         optimizer.step()
-        for handle in handles:
-            handle.remove()
     return ", ".join(order)
 
 
