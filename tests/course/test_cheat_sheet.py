@@ -322,5 +322,6 @@ def test_a_handle_is_given_to_a_with_block() -> None:
     module, seen = Noting(), []
     with module.register_forward_hook(lambda *given: seen.append(1)):
         module(X)
+        Noting()(X)  # it is on one module
     module(X)
     assert seen == [1]

@@ -18,7 +18,7 @@ from torch.nn.utils import prune
 from torch.optim import Optimizer
 
 from hookscope import census
-from hookscope_course.history import make
+from hookscope_course.history import make, records
 from hookscope_course.reference.chooser import GROUPS, Chooser
 from lessons.build import reading, since
 from tests.shared import ROOT
@@ -262,6 +262,15 @@ def test_a_row_says_since_when_it_was_right_on_the_releases_tried(row: dict) -> 
     first = since.first_right(record["on"])
     assert [*record["on"]] == sorted(make.RELEASES, key=make.order)
     assert since_in_words(row) == named(first), record["on"]
+
+
+@pytest.mark.parametrize("row", since.rows(), ids=lambda row: row["want"])
+def test_no_row_was_right_before_torch_had_its_hook(row: dict) -> None:
+    first = since.first_right(since.read()[row["want"]]["on"])
+    lists = [name for name in records.FACTS if name.startswith("hooks_of_")]
+    for hook in row["hooks"]:
+        having = [release for name in lists for release in records.releases_where(name, hook.rpartition(".")[2])]
+        assert make.order(first) >= min(map(make.order, having), default=())
 
 
 def test_a_row_with_hookscope_says_from_which_torch_on_hookscope_works() -> None:

@@ -1109,6 +1109,14 @@ def node_linear_strided() -> str:
     return last_step(nn.Linear(160, 5)(torch.ones(320)[::2])).split(" <")[0]
 
 
+@fact("last step of Linear, transposed input", 9)
+def node_linear_transposed() -> List[str]:
+    """What is the node of the output of Linear(160, 5) for input that was made of [160, 7] or [2, 160, 7]?"""
+    inputs = {"2-D": torch.ones(160, 7).t(), "3-D": torch.ones(2, 160, 7).transpose(1, 2)}
+    layer = nn.Linear(160, 5)
+    return ["{}: {}".format(name, last_step(layer(x)).split(" <")[0]) for name, x in inputs.items()]
+
+
 @fact("before the last step of Conv2d", 9)
 def node_conv_before() -> str:
     """What comes before the node of a Conv2d, if its input is a leaf that requires grad?"""
