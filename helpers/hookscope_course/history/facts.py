@@ -551,12 +551,12 @@ def tensor_hook_two_passes() -> str:
     """Two passes give a leaf the gradient 3 each: what does its tensor hook get, and what does .grad hold?"""
     a = leaf(1.0)
     got: List[str] = []
-    held: List[str] = []
+    totals: List[str] = []
     a.register_hook(lambda grad: got.append(number(grad)))
     for _ in range(2):
         (3 * a).backward()
-        held.append(number(a.grad))
-    return "the hook {}; .grad {}".format(", ".join(got), ", ".join(held))
+        totals.append(number(a.grad))
+    return "the hook {}; .grad {}".format(", ".join(got), ", ".join(totals))
 
 
 @fact("post-accumulate hook, two passes", 7)
