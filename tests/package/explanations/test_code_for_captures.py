@@ -118,13 +118,13 @@ def test_calls_inside_calls_are_in_the_order_in_which_they_end() -> None:
 
 
 def test_gradients_of_several_backward_passes_add_up() -> None:
-    def forces(self: nn.Module, places: Tensor) -> tuple[Tensor, Tensor]:
+    def derive(self: nn.Module, places: Tensor) -> tuple[Tensor, Tensor]:
         places = places.detach().requires_grad_()
         energy = self.energy(places).sum()
         return energy, -torch.autograd.grad(energy, places, create_graph=True)[0]
 
-    energy = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-    model, args = Net(forces, energy=energy), (torch.randn(5, 3),)
+    layers = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    model, args = Net(derive, energy=layers), (torch.randn(5, 3),)
     with capture(model, gradients=True) as seen:
         energy, forces = model(*args)
         (energy + forces.sum()).backward()
