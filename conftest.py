@@ -36,12 +36,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 class _TwoBrowsers(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """Files go to the processes whole, and those with browser tests to two, each with a JupyterLab of its own."""
+    """Files go to the processes whole. Of the browser tests, those with a JupyterLab go to one, and figures to another."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = "tests/browser/"
-        if nodeid.startswith(folder):
-            return folder + ("a-l" if nodeid.removeprefix(folder) < "test_m" else "m-z")
+        for folder in ("tests/browser/figures/", "tests/browser/"):
+            if nodeid.startswith(folder):
+                return folder
         return str(super()._split_scope(nodeid))
 
 

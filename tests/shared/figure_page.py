@@ -1,4 +1,4 @@
-"""Figures on a bare page: widgets that live in this process, drawn by their own scripts in Chromium. No JupyterLab, no kernel.
+"""Figures on a bare page: widgets of this process, drawn by their own scripts in Chromium, without JupyterLab.
 
 A `PageComm` takes the place of the kernel's comm: what a widget sends goes to the page, and what the page sets goes to
 the widget, by the same messages as in JupyterLab. The page has JupyterLab's colors and fonts.
@@ -11,7 +11,6 @@ import base64
 import contextlib
 import io
 import itertools
-import json
 import re
 import sys
 import time
@@ -30,11 +29,13 @@ from tests.shared.lab import PATIENCE, SCREENSHOTS, axe, places
 SIZE = (1000, 900)
 """The page, in pixels: as wide as a notebook with the file browser closed."""
 PANE = (848, 599)
-"""What JupyterLab leaves of a window of 1280×720 for an output, with the file browser open (tests/browser/test_lab.py)."""
-NARROW = 320
-"""A page of 320 pixels, where WCAG asks that nothing has to be scrolled sideways."""
+"""What JupyterLab leaves for an output at 1280×720, with the file browser open; test_figures_in_lab.py measures it."""
+NARROW = 358
+"""What the site leaves on a telephone of 390 pixels."""
 SOON = 20_000
 """Milliseconds, for each step: nothing here waits for a server."""
+__all__ = ["NARROW", "PANE", "FigurePage", "figure_page", "places"]
+
 _ADDRESS = "http://127.0.0.1:9/figures"  # nothing listens there: the route below answers
 _THEMES = Path(sys.prefix) / "share" / "jupyter" / "lab" / "themes" / "@jupyterlab"
 _SCRIPT = Path(__file__).with_suffix(".js")
@@ -114,7 +115,7 @@ class FigurePage:
 
     # -- as in `Lab` --------------------------------------------------------------------------------------------------
 
-    def scratch(self, _: str, *cells: str) -> None:
+    def scratch(self, *cells: str) -> None:
         """Run cells on an empty page, and draw the widget that each returns."""
         ipywidgets.Widget.close_all()
         PageComm.sent.clear()
@@ -168,7 +169,11 @@ class FigurePage:
     def settled(self, widget: Locator | None = None) -> None:
         """Wait until a figure, or every one, shows the answer to what was asked last."""
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        staged = self.page.locator("[data-state]") if widget is None else widget.locator("xpath=descendant-or-self::*[@data-state]")
+        staged = (
+            self.page.locator("[data-state]")
+            if widget is None
+            else widget.locator("xpath=descendant-or-self::*[@data-state]")
+        )
         for found in staged.all():
             expect(found).to_have_attribute("data-state", re.compile("ready|still"))
 
@@ -194,6 +199,17 @@ class FigurePage:
         if SCREENSHOTS:
             SCREENSHOTS.mkdir(parents=True, exist_ok=True)
             (of or self.page).screenshot(path=SCREENSHOTS / f"{name}.png")
+
+    def cut(self, widget: Locator, selector: str, width: int = 592) -> list[str]:
+        """Return the text of what sticks out of its place in a figure; 592 pixels are a window of 1024×768."""
+        self.width(width)
+        parts = widget.locator(selector)
+        assert parts.count(), selector
+        cut: list[str] = parts.evaluate_all(
+            "parts => parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.innerText)"
+        )
+        self.width(PANE[0])
+        return cut
 
     def axe(self, selector: str = ".hookscope") -> list[str]:
         """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
@@ -237,7 +253,7 @@ class FigurePage:
         self.page.evaluate("() => stop()")
 
     def leaked_keys(self) -> list[str]:
-        """The keys since the last call that a notebook would have taken for its own, such as an arrow to the next cell."""
+        """Return the keys since the last call that a notebook would take for its own, such as an arrow."""
         found: list[str] = self.page.evaluate("() => leaked.splice(0)")
         return found
 
@@ -268,6 +284,3 @@ def figure_page(browser: Browser) -> Iterator[FigurePage]:
         ipywidgets.Widget.close_all()
         comm.create_comm = before
         page.close()
-
-
-__all__ = ["NARROW", "PANE", "FigurePage", "figure_page", "json", "places"]

@@ -21,7 +21,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
 
 from hookscope_course.kernels import KERNEL_ENV
-from tests.shared import ROOT, patience
+from tests.shared import patience
 
 SCREENSHOTS = Path(folder) if (folder := os.environ.get("HOOKSCOPE_SCREENSHOTS")) else None
 """Where browser tests keep images of what they saw, if somebody wants to look at them."""
@@ -288,44 +288,6 @@ class Lab:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.page.wait_for_selector("#jupyterlab-splash", state="detached")
         (of or self.page).screenshot(path=SCREENSHOTS / f"{name}.png")
-
-    def look(self, widget: Locator, name: str) -> None:
-        """Look at a widget in both themes and on narrow pages: axe finds nothing, and nothing sticks out."""
-        for dark in (True, False):
-            self.theme(dark)
-            widget.scroll_into_view_if_needed()
-            self.settled(widget)
-            assert self.axe(".hookscope") == []
-            self.screenshot(f"{name}-{'dark' if dark else 'light'}", widget)
-        [usual] = places(widget)
-        for width in (1024, 1024 * 100 // 125):
-            self.page.set_viewport_size({"width": width, "height": 768})
-            self.settled(widget)
-            output = widget.locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')]").first
-            for part in (widget, output, self.page.locator(".jp-WindowedPanel-outer").first):
-                wide, seen = part.evaluate("part => [part.scrollWidth, part.clientWidth]")
-                assert wide <= seen + 1, (name, width)
-            self.screenshot(f"{name}-{width}", widget)
-        self.page.set_viewport_size(SIZE)
-        # JupyterLab widens its panels later than the window, and a figure is built again when it is wide enough.
-        self.page.wait_for_function(
-            "([part, width]) => Math.abs(part.getBoundingClientRect().width - width) < 1",
-            arg=[widget.element_handle(), usual["width"]],
-        )
-        self.settled(widget)
-
-    def cut(self, widget: Locator, selector: str) -> list[str]:
-        """Return the text of what sticks out of its place in a widget, at 1024×768 with the file browser open."""
-        self.page.set_viewport_size({"width": 1024, "height": 768})
-        expect(self.page.locator(".jp-FileBrowser")).to_be_visible()
-        self.settled(widget)
-        parts = widget.locator(selector)
-        assert parts.count(), selector
-        cut: list[str] = parts.evaluate_all(
-            "parts => parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.innerText)"
-        )
-        self.page.set_viewport_size(SIZE)
-        return cut
 
     def axe(self, selector: str) -> list[str]:
         """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""

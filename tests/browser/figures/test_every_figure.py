@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.figures.scene import touching, wait_until_still
-from tests.browser.figures.table import FIGURES, Figure
+from tests.browser.figures.table import FIGURES, Figure, draw
 from tests.shared.figure_page import NARROW, PANE, FigurePage, places
 
 pytestmark = pytest.mark.parametrize("name", FIGURES)
@@ -17,19 +17,15 @@ MOVES = """(root) => [...root.querySelectorAll("*")].filter((part) => {
     const lasts = (text) => text.split(",").some((each) => parseFloat(each) > 0);
     return lasts(style.transitionDuration) || (style.animationName !== "none" && lasts(style.animationDuration));
 }).map((part) => part.getAttribute("class"))"""
+# What can be clicked, and is reached neither by Tab nor by arrows from another one of its kind.
 UNREACHED = """(root) => {
-    const clicked = [...root.querySelectorAll("button, [role=button], [role=option], [role=switch], [role=radio], input, select")];
-    return clicked.filter((part) => part.checkVisibility() && part.tabIndex < 0 && !part.disabled
-        && !part.closest("[role=listbox], [role=grid], [role=radiogroup], [role=group], [role=application], svg")
-    ).map((part) => part.outerHTML.slice(0, 100));
+    const clicked = "button, [role=button], [role=option], [role=switch], [role=radio], input, select";
+    const seen = [...root.querySelectorAll(clicked)].filter((part) => part.checkVisibility() && !part.disabled);
+    const group = (part) => part.closest("[role=listbox], [role=grid]") ?? `${part.tagName} ${part.classList[0]}`;
+    const reached = new Set(seen.filter((part) => part.tabIndex >= 0).map(group));
+    return seen.filter((part) => part.tabIndex < 0 && !reached.has(group(part)) && group(part).tabIndex !== 0)
+        .map((part) => part.outerHTML.slice(0, 100));
 }"""
-
-
-def draw(figures: FigurePage, name: str) -> tuple[Figure, Locator]:
-    """Draw a figure on an empty page."""
-    figure = FIGURES[name]
-    figures.scratch(name, figure.code)
-    return figure, figures.stage(figure.label)
 
 
 def read(figures: FigurePage, figure: Figure) -> str:
@@ -42,41 +38,43 @@ def click(stage: Locator, figure: Figure) -> None:
         wait_until_still(stage)
 
 
-def test_by_mouse(figures: FigurePage, name: str) -> None:
-    figure, stage = draw(figures, name)
+def test_by_mouse_in_both_themes(figures: FigurePage, name: str) -> None:
+    """A reader clicks; before and after, and in the dark, axe finds nothing."""
+    figure, stage = FIGURES[name], draw(figures, name)
+    assert figures.axe() == [], "light"
     click(stage, figure)
     figures.told(f"print({figure.reads})", figure.clicked)
-    figures.screenshot(f"{name}-clicked", stage)
+    figures.screenshot(f"{name}-light", stage)
+    assert figures.axe() == [], "light, after the clicks"
+    figures.theme(dark=True)
+    assert figures.axe() == [], "dark"
+    figures.screenshot(f"{name}-dark", stage)
 
 
-def test_by_keyboard(figures: FigurePage, name: str) -> None:
-    """Everything that can be clicked is reached by Tab or by arrows, and no key goes on to the notebook."""
-    figure, stage = draw(figures, name)
-    assert stage.evaluate(UNREACHED) == []
-    stage.locator(figure.focus).first.focus()
-    for key in figure.keys:
-        figures.page.keyboard.press(key)
-        wait_until_still(stage)
-    figures.told(f"print({figure.reads})", figure.pressed)
-    assert figures.leaked_keys() == []
-    seen = figures.page.evaluate("() => document.activeElement.matches(':focus-visible')")
-    assert seen, "nobody sees where the focus is"
+def test_by_keyboard_with_less_motion(figures: FigurePage, name: str) -> None:
+    """All that can be clicked is reached by Tab or arrows, no key goes on to the notebook, and nothing moves."""
+    figure = FIGURES[name]
+    with figures.less_motion():
+        stage = draw(figures, name)
+        assert stage.evaluate(MOVES) == []
+        assert stage.evaluate(UNREACHED) == []
+        stage.locator(figure.focus).first.focus()
+        for key in figure.keys:
+            figures.page.keyboard.press(key)
+            wait_until_still(stage)
+        figures.told(f"print({figure.reads})", figure.pressed)
+        assert figures.leaked_keys() == []
+        assert figures.page.evaluate("() => document.activeElement.matches(':focus-visible')"), "the focus is unseen"
+        for play in stage.locator(".sc-play:enabled").all():
+            play.click()
+            wait_until_still(stage)
+        for scene in stage.locator(".sc-scene[data-flights]").all():
+            assert scene.get_attribute("data-flights") == "0"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing(figures: FigurePage, name: str, dark: bool) -> None:
-    """As it begins, and after the clicks."""
-    figure, stage = draw(figures, name)
-    figures.theme(dark)
-    assert figures.axe() == []
-    click(stage, figure)
-    assert figures.axe() == []
-    figures.screenshot(f"{name}-{'dark' if dark else 'light'}", stage)
-
-
-def test_it_fits(figures: FigurePage, name: str) -> None:
-    """It fits into a small window and a telephone: nothing sticks out, and no words touch."""
-    figure, stage = draw(figures, name)
+def test_it_fits_and_says_when_there_is_no_kernel(figures: FigurePage, name: str) -> None:
+    """On a small window and a narrow page nothing sticks out. Without a kernel, only what needs none works."""
+    figure, stage = FIGURES[name], draw(figures, name)
     for width in (PANE[0], 600, NARROW):
         figures.width(width)
         wide, seen = stage.evaluate("stage => [stage.scrollWidth, stage.clientWidth]")
@@ -86,23 +84,10 @@ def test_it_fits(figures: FigurePage, name: str) -> None:
         if figure.pane and width == PANE[0]:
             assert places(stage.locator(".sc-figure").or_(stage).last)[0]["height"] <= PANE[1]
         figures.screenshot(f"{name}-{width}", stage)
+    figures.width(PANE[0])
 
-
-def test_with_less_motion_nothing_moves(figures: FigurePage, name: str) -> None:
-    figure, stage = draw(figures, name)
-    with figures.less_motion():
-        assert stage.evaluate(MOVES) == []
-        click(stage, figure)
-        figures.told(f"print({figure.reads})", figure.clicked)
-        for scene in stage.locator(".sc-scene[data-flights]").all():
-            assert scene.get_attribute("data-flights") == "0"
-
-
-def test_without_a_kernel_it_says_so(figures: FigurePage, name: str) -> None:
-    """From a saved notebook, and when the kernel has stopped, it says so; then only what needs no kernel works."""
-    figure, stage = draw(figures, name)
     before = read(figures, figure)
-    figures.freeze()
+    figures.freeze()  # as it is drawn from a saved notebook
     expect(stage.locator(".hs-saved")).to_contain_text(SAVED)
     expect(stage).to_have_attribute("data-state", "still")
     assert ("hs-alone" in str(stage.get_attribute("class"))) is figure.alone

@@ -1,30 +1,20 @@
-"""GradientPlayground and GradInputExplorer in a real JupyterLab, by mouse, by keyboard, and without a kernel."""
+"""GradientPlayground and GradInputExplorer on a bare page, by mouse, by keyboard, and without a kernel."""
 
 from __future__ import annotations
 
-import base64
 import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hookscope_course.widgets.gradients import GradientPlayground
-from tests.shared.lab import Lab, places
+from tests.browser.figures.table import draw
+from tests.shared.figure_page import FigurePage, places
 
-pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
-
-PLAY = "from hookscope_course.widgets import GradientPlayground\nplayground = GradientPlayground()\nplayground"
-EXPLORE = """
-from torch import nn
-from hookscope_course.widgets.grad_input import GradInputExplorer
-explorer = GradInputExplorer()
-explorer
-""".strip()
 HOSTILE = "<img src=x onerror=alert(1)>"
 OWN = f"""
 import torch
-Hostile = type({HOSTILE!r}, (nn.Linear,), {{}})
+Hostile = type({HOSTILE!r}, (torch.nn.Linear,), {{}})
 GradInputExplorer(Hostile(2, 2), torch.ones(1, 2))
 """.strip()
 
@@ -36,9 +26,9 @@ def cell(widget: Locator, tensor: str, column: str) -> Locator:
     return row.locator("th, td").nth(heads.index(column))
 
 
-def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
-    lab.scratch("gradients", PLAY)
-    page, widget = lab.page, lab.page.locator(".hookscope")
+def test_a_learner_plays_with_gradients(figures: FigurePage, tmp_path: Path) -> None:
+    draw(figures, "GradientPlayground")
+    page, widget = figures.page, figures.page.locator(".hookscope")
     graph, notes = widget.locator("svg.hs-boxes"), widget.locator(".gp-notes")
     after = ".grad after"
     widget.locator("summary", has_text="The numbers in the graph").click()
@@ -60,10 +50,10 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
         "retain_grad() stores what the hook returned, although you called retain_grad() first"
     )
     # The page and Python know the same, and the code shown gives the same.
-    lab.told("print(playground.choices)", "{'d': 'retain_grad, then hook'}")
+    figures.told("print(playground.choices)", "{'d': 'retain_grad, then hook'}")
     widget.locator("summary", has_text="plain torch").click()
     code = widget.locator(".gp-code").inner_text()
-    printed = lab.kernel(code)
+    printed = figures.kernel(code)
     assert printed == "a.grad tensor(24.)\nb.grad tensor(16.)\nc.grad tensor(6.)\nd.grad tensor(8.)"
     widget.get_by_role("button", name="Copy the code").click()
     expect(widget.locator(".gp-source [role=status]")).to_have_text("Copied.")
@@ -95,7 +85,6 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     expect(cell(widget, "c", after)).to_have_text("12")
     expect(graph).to_contain_text(".grad: 6 → 12")
     expect(notes).to_contain_text("without zeroing. A leaf's .grad adds up")
-    lab.screenshot("gradients-twice", widget)
     zero = widget.get_by_label("set .grad of the leaves to None before each pass")
     zero.focus()
     page.keyboard.press("Space")
@@ -106,37 +95,24 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     widget.get_by_role("button", name="Start again").click()
     expect(cell(widget, "c", after)).to_have_text("None")
     expect(notes).to_contain_text("Guess every .grad first")
-    lab.screenshot("gradients-before", widget)
     run.click()
 
-    lab.look(widget, "gradients")
-    assert lab.cut(widget, ".gp-wide") == []
+    assert figures.cut(widget, ".gp-wide") == []
 
     # Another expression: other rows, what torch refuses cannot be chosen.
     widget.get_by_label("Expression", exact=True).select_option("detached")
     expect(widget.get_by_label("what is put on e", exact=True)).to_be_disabled()
     expect(graph).to_contain_text("no gradient")
     expect(kind).to_have_value("nothing")
-    lab.screenshot("gradients-detached", widget)
     # From Python.
-    lab.kernel("playground.expression = 'y = x ** 2' if playground.values.update(x=3.0) else 'd = a * a'")
+    figures.kernel("playground.expression = 'y = x ** 2' if playground.values.update(x=3.0) else 'd = a * a'")
     expect(graph).to_contain_text("2 + 2")
     expect(widget.get_by_label("Expression", exact=True)).to_have_value("d = a * a")
 
-    # The kernel is restarted: the cell makes it anew.
-    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-    lab.run_all()
-    lab.show_all()
-    expect(page.locator(".hookscope")).to_have_count(1)
-    widget.locator("summary", has_text="The numbers in the graph").click()
-    expect(cell(widget, "a", after)).to_have_text("12")
-    widget.get_by_label("what is put on c", exact=True).select_option("hook")
-    expect(cell(widget, "c", after)).to_have_text("12")
 
-
-def test_a_learner_guesses_and_sends_a_gradient_back(lab: Lab) -> None:
-    lab.scratch("gradients_guessed", PLAY.replace("GradientPlayground()", "GradientPlayground(guess=True)"))
-    page, widget = lab.page, lab.page.locator(".hookscope")
+def test_a_learner_guesses_and_sends_a_gradient_back(figures: FigurePage) -> None:
+    draw(figures, "GradientPlayground, guess")
+    page, widget = figures.page, figures.page.locator(".hookscope")
     graph, run = widget.locator(".gp-graph"), widget.get_by_role("button", name="Run backward")
     seen = "svg.hs-boxes g:not(.hs-later) > text"
     texts = widget.locator(seen)
@@ -144,7 +120,7 @@ def test_a_learner_guesses_and_sends_a_gradient_back(lab: Lab) -> None:
     expect(widget.locator(".gp-times")).to_have_text("still to guess: a.grad, b.grad, c.grad, d.grad, e.grad")
     run.click(force=True)
     expect(run).to_have_attribute("aria-disabled", "true")
-    lab.told("print(playground.runs)", "0")
+    figures.told("print(playground.runs)", "0")
     assert not any("arrives" in text for text in texts.all_text_contents())
     first = widget.get_by_label("your guess of a.grad")
     first.fill("twelve")
@@ -181,8 +157,7 @@ def test_a_learner_guesses_and_sends_a_gradient_back(lab: Lab) -> None:
     why = widget.locator(".gp-why")
     expect(why).to_have_count(2)
     expect(why.first).to_contain_text("c.grad is 6, and you wrote 4. 4 is the value of c, not its gradient.")
-    lab.screenshot("gradients-guessed", widget)
-    lab.told("print(playground.score)", "3 of 5 right")
+    figures.told("print(playground.score)", "3 of 5 right")
     # Start again keeps the guesses; another task takes them away. Reduced motion: steps.
     widget.get_by_role("button", name="Start again").click()
     expect(first).to_have_value("12")
@@ -198,12 +173,11 @@ def test_a_learner_guesses_and_sends_a_gradient_back(lab: Lab) -> None:
     expect(widget.locator(".gp-score")).to_have_text("2 of 2 right")
     expect(graph.locator(".gp-token")).to_have_count(0)
     page.emulate_media(reduced_motion="no-preference")
-    lab.look(widget, "gradients-guess")
 
 
-def test_a_task_locks_the_values_and_start_again_leads_back(lab: Lab) -> None:
-    lab.scratch("gradients_locked", PLAY.replace("GradientPlayground()", "GradientPlayground(guess=True)"))
-    widget = lab.page.locator(".hookscope")
+def test_a_task_locks_the_values_and_start_again_leads_back(figures: FigurePage) -> None:
+    draw(figures, "GradientPlayground, guess")
+    widget = figures.page.locator(".hookscope")
     rules, again = widget.locator(".gp-rules"), widget.get_by_role("button", name="Start again")
     value, kind = widget.get_by_label("value of a", exact=True), widget.get_by_label("what is put on d", exact=True)
     expression, zero = widget.get_by_label("Expression", exact=True), widget.locator("input[type=checkbox]")
@@ -230,31 +204,30 @@ def test_a_task_locks_the_values_and_start_again_leads_back(lab: Lab) -> None:
     expect(kind).to_have_value("hook, then retain_grad")
     table, graph = places(widget.locator(".gp-choose"), widget.locator(".gp-graph"))
     assert table["x"] + table["width"] <= graph["x"], "the table does not reach into the graph"
-    lab.screenshot("gradients-locked", widget)
     widget.get_by_label("Task").select_option(label="Your own")
     expect(rules).to_be_hidden()
     expect(expression).to_be_visible()
     expect(value).to_be_enabled()
-    lab.settled()
+    figures.settled()
     value.fill("12")
     value.press("Enter")
-    lab.settled()
+    figures.settled()
     kind.select_option("nothing")
-    lab.settled()
+    figures.settled()
     widget.get_by_role("button", name="Run backward").click()
-    lab.told("print(playground.task, playground.values['a'], playground.runs)", "-1 12.0 1")
+    figures.told("print(playground.task, playground.values['a'], playground.runs)", "-1 12.0 1")
     again.click()
-    lab.told("print(playground.task, playground.runs)", "-1 0")
+    figures.told("print(playground.task, playground.runs)", "-1 0")
     again.click()
-    lab.told("print(playground.task, playground.values['a'], playground.runs)", "1 2.0 0")
+    figures.told("print(playground.task, playground.values['a'], playground.runs)", "1 2.0 0")
     expect(kind).to_have_value("hook, then retain_grad")
     expect(value).to_be_disabled()
     expect(rules).to_be_visible()
 
 
-def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
-    lab.scratch("grad_input", EXPLORE, OWN)
-    page = lab.page
+def test_a_learner_explores_grad_input(figures: FigurePage, tmp_path: Path) -> None:
+    draw(figures, "GradInputExplorer", OWN)
+    page = figures.page
     widget, own = page.locator(".hookscope").first, page.locator(".hookscope").nth(1)
     table, verdict, say = widget.locator(".gi-compare"), widget.locator(".gi-verdict"), widget.locator(".sc-say")
     first = table.locator("tbody tr", has_text="grad_input[0]").locator("td")
@@ -286,7 +259,6 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
     different.click(force=True)
     expect(score).to_have_text("0 of 1 right")
-    lab.look(widget, "grad-input")
     before = legacy()
 
     # By mouse and by keyboard. The legacy hook jumps; nothing is told of the new graph.
@@ -305,7 +277,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(score).to_have_text("1 of 2 right")
     widget.get_by_label("bias", exact=True).uncheck()
     expect(verdict).to_be_hidden()
-    lab.told("print(explorer.input_shape, explorer.bias)", "(2, 3, 4) False")
+    figures.told("print(explorer.input_shape, explorer.bias)", "(2, 3, 4) False")
     layer = widget.get_by_label("Layer", exact=True)
     layer.select_option("ReLU")
     expect(graph).to_contain_text("Relu")
@@ -321,7 +293,6 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(verdict).to_contain_text("Right. With the full hook, the module raises an error")
     expect(table).to_contain_text("is being modified inplace")
     expect(goals.nth(1)).to_have_text("☑the full hook raises an error: found")
-    lab.screenshot("grad-input-inplace", widget)
     widget.get_by_label("inplace", exact=True).uncheck()
     expect(verdict).to_contain_text("Right. Both hooks get the same here")  # answered before
     layer.select_option("Embedding")
@@ -337,11 +308,9 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(goals).to_have_text([re.compile("^☑.*: found$")] * 3)
     layer.select_option("LSTM")
     expect(graph).to_contain_text("Transpose")
-    lab.screenshot("grad-input-lstm", widget)
     layer.select_option("MultiheadAttention")
     expect(graph).to_contain_text("more nodes")
-    lab.screenshot("grad-input-attention", widget)
-    lab.kernel("explorer.layer = 'Conv2d'; explorer.bias = False; explorer.input_shape = (5, 3, 6, 6)")
+    figures.kernel("explorer.layer = 'Conv2d'; explorer.bias = False; explorer.input_shape = (5, 3, 6, 6)")
     expect(shape).to_have_value("5,3,6,6")
     expect(graph).to_contain_text("(5, 3, 6, 6)")
     different.click()
@@ -357,28 +326,3 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(own.locator(".gi-verdict")).to_be_hidden()
     own.get_by_role("button", name="different", exact=True).click()
     expect(own.locator("caption")).to_have_text("What each hook on Linear gets")
-
-    # The kernel is restarted: the cells make both anew, and they work.
-    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-    lab.run_all()
-    lab.show_all()
-    expect(page.locator(".hookscope")).to_have_count(2)
-    expect(widget.locator(".hs-problem")).to_be_hidden()
-    expect(verdict).to_be_hidden()
-    widget.scroll_into_view_if_needed()
-    widget.get_by_label("bias", exact=True).uncheck()
-    expect(say).to_contain_text("jumps from AddmmBackward0 to MmBackward0")
-    different.click()
-    expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
-    lab.told("print(explorer.bias)", "False")
-
-
-def test_the_picture_stands_in_before_anything_runs(lab: Lab) -> None:
-    data, _ = GradientPlayground()._repr_mimebundle_()
-    data = {key: value for key, value in data.items() if key.startswith(("text", "image"))}
-    data["image/png"] = base64.b64encode(data["image/png"]).decode()
-    output = {"output_type": "execute_result", "data": data, "metadata": {}, "execution_count": 1}
-    lab.scratch("gradients_saved", PLAY, outputs=[output], run=False)
-    image = lab.page.locator(".jp-OutputArea-output img").first
-    expect(image).to_have_attribute("alt", GradientPlayground().alt)
-    assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 200

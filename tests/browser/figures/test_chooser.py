@@ -1,15 +1,12 @@
-"""The chooser in a real JupyterLab: what people type leads to the row that they need; keyboard, both themes."""
+"""The chooser on a bare page: what people type leads to the row that they need; keyboard, both themes."""
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import SIZE, Lab
+from tests.browser.figures.table import draw
+from tests.shared.figure_page import FigurePage
 
-pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
-
-MAKE = "from hookscope_course.reference import Chooser\nchooser = Chooser()\nchooser"
 # What people type, and the row that has to come first.
 ASKED = {
     "how do I get the output of a layer": "See what a layer returns",
@@ -31,16 +28,16 @@ ASKED = {
 }
 
 
-def test_what_people_type_leads_to_their_row(lab: Lab) -> None:
-    lab.scratch("chooser", MAKE)
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_what_people_type_leads_to_their_row(figures: FigurePage) -> None:
+    draw(figures, "Chooser")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     box, rows = widget.get_by_role("searchbox", name="I want to …"), widget.locator(".ch-row")
     count = widget.get_by_role("status")
     expect(count).to_have_text("50 of 50")
     wrong = {}
     for words, want in ASKED.items():
         box.fill(words)
-        lab.settled(widget)
+        figures.settled(widget)
         first = rows.first.locator("summary").inner_text()
         if first != want:
             wrong[words] = first
@@ -54,7 +51,7 @@ def test_what_people_type_leads_to_their_row(lab: Lab) -> None:
     # By keyboard: a group, a row, its lines.
     widget.get_by_role("button", name="Debug").focus()
     page.keyboard.press("Enter")
-    lab.told("print(chooser.group)", "debug")
+    figures.told("print(chooser.group)", "debug")
     expect(widget.get_by_role("button", name="Debug")).to_have_attribute("aria-pressed", "true")
     expect(widget.get_by_role("button", name="Debug")).to_be_focused()
     rows.first.locator("summary").focus()
@@ -66,15 +63,6 @@ def test_what_people_type_leads_to_their_row(lab: Lab) -> None:
     copied = page.evaluate("() => navigator.clipboard.readText()")
     assert copied == rows.first.get_by_role("group", name="Lines to paste").inner_text()
 
-    # From Python; on a narrow page; in both themes, by axe.
-    lab.kernel("chooser.group, chooser.words = '', 'freeze'")
+    # From Python.
+    figures.kernel("chooser.group, chooser.words = '', 'freeze'")
     expect(box).to_have_value("freeze")
-    lab.look(widget, "chooser")
-    lab.command("application:toggle-left-area")
-    page.set_viewport_size({"width": 390, "height": 844})
-    lab.settled(widget)
-    wide, seen = widget.evaluate("widget => [widget.scrollWidth, widget.clientWidth]")
-    assert wide <= seen
-    lab.screenshot("chooser-390", widget)
-    page.set_viewport_size(SIZE)
-    lab.command("application:toggle-left-area")

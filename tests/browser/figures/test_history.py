@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import Lab
-
-pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
-
-CELL = """
-from hookscope_course.history.slider import AuthorSlider
-author = AuthorSlider("D4", "1.2.0")
-author
-""".strip()
+from tests.browser.figures.table import draw
+from tests.shared.figure_page import PANE, FigurePage
 
 
-def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
-    lab.scratch("history", CELL)
-    page = lab.page
+def test_a_learner_travels_through_the_releases(figures: FigurePage) -> None:
+    draw(figures, "AuthorSlider")
+    page = figures.page
     widget = page.locator(".hookscope")
     release, document = widget.get_by_label("Release", exact=True), widget.get_by_label("Document", exact=True)
     forward_hook = widget.locator(".hi-claims tbody tr", has_text="D4.4")
@@ -26,7 +18,7 @@ def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
     expect(release).to_have_attribute("aria-valuetext", "torch 1.2.0")
 
     # By keyboard: one release back, and JupyterLab stays where it is.
-    before = lab.pixels(".hi-chart")
+    before = figures.pixels(".hi-chart")
     release.focus()
     page.keyboard.press("ArrowLeft")
     expect(forward_hook).to_contain_text("✓ true")
@@ -36,28 +28,27 @@ def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
         "D4 makes 3 claims that depend on the release of torch. True in torch 1.1.0: 2."
     )
     expect(widget.locator(".hi-claims thead")).to_contain_text("torch 1.1.0, recorded")
-    expect(widget.locator(".hi-chart")).to_have_attribute("alt", lab.kernel("print(author.alt)"))
-    assert lab.pixels(".hi-chart") != before
-    assert lab.kernel("print(author.release)") == "1.1.0"
+    expect(widget.locator(".hi-chart")).to_have_attribute("alt", figures.kernel("print(author.alt)"))
+    assert figures.pixels(".hi-chart") != before
+    assert figures.kernel("print(author.release)") == "1.1.0"
     page.keyboard.press("End")
-    lab.told("print(author.release == author._releases[-1])", "True")
+    figures.told("print(author.release == author._releases[-1])", "True")
     expect(forward_hook).not_to_contain_text("(differs)")
 
     # By keyboard: another document.
     document.focus()
     page.keyboard.press("d")  # the next one that begins so
-    lab.told("print(author.document)", "D0")
+    figures.told("print(author.document)", "D0")
     expect(widget.locator(".hi-claims tbody tr").first).to_contain_text("D0.6")
-    lab.kernel("author.release = '1.2.0'")  # true, though what it is about is missing: that is said
+    figures.kernel("author.release = '1.2.0'")  # true, though what it is about is missing: that is said
     prior = widget.locator(".hi-claims tbody tr", has_text="D0.11")
     expect(prior).to_contain_text("nothing in this release contradicts it")
     expect(widget.locator(".hi-claims tbody")).to_contain_text("this release has no such thing")
     expect(widget.locator(".hi-claims tbody")).not_to_contain_text("missing")
-    assert lab.cut(widget, ".hi-wide") == []
+    assert figures.cut(widget, ".hi-wide", PANE[0]) == []
 
     # From Python.
-    lab.kernel("author.document, author.release = 'D3', '2.0.0'")
+    figures.kernel("author.document, author.release = 'D3', '2.0.0'")
     expect(release).to_have_attribute("aria-valuetext", "torch 2.0.0")
     expect(document).to_have_value("D3")
     expect(widget.locator(".hi-claims tbody tr", has_text="the explanation")).to_contain_text("✓ true")
-    lab.look(widget, "history")

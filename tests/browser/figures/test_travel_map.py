@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_digits import sits
-from tests.shared.lab import Lab
-
-pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
-
-MAP = "from hookscope_course.scenes import TravelMap\njourney = TravelMap()\njourney"
+from tests.browser.figures.table import draw
+from tests.shared.figure_page import FigurePage
 
 
-def test_a_hook_is_guessed_by_clicks_and_then_travels(lab: Lab) -> None:
-    lab.scratch("travel", MAP)
-    stage = lab.stage("The travel map")
+def test_a_hook_is_guessed_by_clicks_and_then_travels(figures: FigurePage) -> None:
+    stage = draw(figures, "TravelMap")
     say, score, why = stage.locator(".sc-say"), stage.locator(".tm-score"), stage.locator(".tm-why")
     fates = stage.locator(".tm-fates button")
     expect(say).to_contain_text("one click each")
     expect(why).to_be_empty()
-    lab.look(stage, "travel_map_empty")
     for at in (1, 2, 0, 0, 2, 1):  # all but the exported one are right
         fates.nth(at).click()
     expect(score).to_have_text("6 of 6 guessed")
-    lab.told("print(len(journey.guesses), journey.guesses['export'])", "6 left")
+    figures.told("print(len(journey.guesses), journey.guesses['export'])", "6 left")
 
     card = stage.get_by_role("button", name="prune.")
     card.focus()
@@ -38,12 +31,10 @@ def test_a_hook_is_guessed_by_clicks_and_then_travels(lab: Lab) -> None:
     expect(why).to_contain_text("It returns 60, the hook is called 1×, and after handle.remove() it returns 6.")
     expect(card).to_have_attribute("aria-pressed", "true")
 
-    lab.kernel("_ = journey.visit('deepcopy', 'export')")
+    figures.kernel("_ = journey.visit('deepcopy', 'export')")
     expect(score).to_have_text("3 of 6 visited, 2 of 3 guesses right")
     expect(stage.locator('[data-station="export"]')).to_contain_text("only ×10 stays · you: left")
-    lab.kernel("_ = journey.visit('state_dict', 'prune', 'quantize')")
+    figures.kernel("_ = journey.visit('state_dict', 'prune', 'quantize')")
     expect(say).to_have_text("The journey is complete.")
-    lab.look(stage, "travel_map")
-    sits(lab, stage, "travel_map")
     stage.get_by_role("button", name="Start over").click()
-    lab.told("print(journey.visited, journey.guesses)", "[] {}")
+    figures.told("print(journey.visited, journey.guesses)", "[] {}")

@@ -1,6 +1,5 @@
-"""The layer picker in a real JupyterLab: by mouse, by keyboard, in both themes, with names that attack."""
+"""The layer picker on a bare page: by mouse, by keyboard, in both themes, with names that attack."""
 
-import base64
 import json
 import re
 from typing import Any
@@ -8,50 +7,37 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import SIZE, Lab, places
+from tests.browser.figures.table import draw
+from tests.shared.figure_page import PANE, FigurePage, places
 
-pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
-
-MAKE = """
-import torch
-from torch import nn
-from hookscope import samples
-from hookscope.widgets import LayerPicker
-picker = LayerPicker(samples.digit_cnn(), samples.digit(5))
-picker
-"""
 GRID = ".hs-grid > .hs-picture"
-GONE = (
-    "The kernel of this widget has stopped. To use it, run the cells from the top down to this one: click this cell, "
-    "then choose Kernel → Restart Kernel and Run up to Selected Cell…"
-)
 
 
-def other_pixels(lab: Lab, before: str) -> str:
+def other_pixels(figures: FigurePage, before: str) -> str:
     """Return the pixels once the picker is settled; they are others."""
-    now = lab.pixels(GRID)
+    now = figures.pixels(GRID)
     assert now != before
     return now
 
 
-def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
-    page = lab.page
-    lab.scratch("picker", MAKE)
+def test_a_learner_picks_layers_and_channels(figures: FigurePage) -> None:
+    page = figures.page
+    draw(figures, "LayerPicker")
     layers = page.get_by_role("listbox", name="Layers")
     expect(layers).to_be_visible()
-    first = lab.pixels(GRID)
+    first = figures.pixels(GRID)
 
     # by mouse
     layers.get_by_role("option", name="block2.conv, ").click()
-    second = other_pixels(lab, first)
-    lab.told("print(picker.layer)", "block2.conv")
+    second = other_pixels(figures, first)
+    figures.told("print(picker.layer)", "block2.conv")
     page.get_by_role("button", name="channel 2, ").click()
     expect(page.get_by_role("heading", name="Channel 2")).to_be_visible()
     expect(page.get_by_role("img", name="channel 2: ")).to_have_count(2)
-    lab.told("print(picker.channel)", "2")
+    figures.told("print(picker.channel)", "2")
     seven, image = places(page.locator(".hs-channel[data-index='7']"), page.locator(GRID))
-    left, top, wide, _ = json.loads(lab.kernel("import json; print(json.dumps(picker.boxes[7]))"))
-    factor = image["width"] / json.loads(lab.kernel("print(json.dumps(picker.size[0]))"))
+    left, top, wide, _ = json.loads(figures.kernel("import json; print(json.dumps(picker.boxes[7]))"))
+    factor = image["width"] / json.loads(figures.kernel("print(json.dumps(picker.size[0]))"))
     placed = [seven["x"] - image["x"], seven["y"] - image["y"], seven["width"]]
     assert placed == pytest.approx([left * factor, top * factor, wide * factor], abs=1.5)
     show, goal = page.get_by_label("Show", exact=True), page.locator(".hs-goal")
@@ -59,31 +45,31 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     expect(goal).to_be_hidden()
     page.get_by_text("More choices").click()
     show.select_option("gradient")
-    third = other_pixels(lab, second)
+    third = other_pixels(figures, second)
     expect(goal).to_have_text("Gradient of the highest of the 10 scores of each sample in the output.")
     page.get_by_label("of class").select_option("3")
-    other_pixels(lab, third)
+    other_pixels(figures, third)
     expect(goal).to_have_text("Gradient of the score of class 3, one of 10 in the output.")
-    lab.told("print(picker.target, picker.show, picker.more)", "3 gradient True")
+    figures.told("print(picker.target, picker.show, picker.more)", "3 gradient True")
 
     # by keyboard: the list, the channels, the search
     show.select_option("activation")
     page.locator(".hs-more > summary").focus()
     page.keyboard.press("Enter")
     expect(show).to_be_hidden()
-    lab.told("print(picker.more)", "False")
+    figures.told("print(picker.more)", "False")
     layers.focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     expect(layers.locator("[aria-selected=true]")).to_have_count(1)
     chosen = layers.locator("[aria-selected=true]").get_attribute("aria-label") or ""
-    lab.told("print(picker.layer)", chosen.split(",")[0])
+    figures.told("print(picker.layer)", chosen.split(",")[0])
     page.get_by_role("searchbox", name="Search").fill("block2 relu")
     expect(layers.get_by_role("option")).to_have_count(1)
     page.get_by_role("searchbox", name="Search").press("Tab")
     page.get_by_role("searchbox", name="Search").fill("")
-    lab.kernel("picker.layer = 'block2.conv'")
+    figures.kernel("picker.layer = 'block2.conv'")
     expect(page.get_by_role("button", name="channel 0, ")).to_be_visible()
     page.get_by_role("button", name="channel 0, ").focus()
     page.keyboard.press("ArrowRight")
@@ -93,30 +79,21 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     assert focused.startswith("channel 1,")
 
     # the next cell goes on with it; Python drives the page
-    before = lab.pixels(GRID)
-    lab.kernel("picker.layer = 'block1.conv'; picker.channel = 7")
-    other_pixels(lab, before)
+    before = figures.pixels(GRID)
+    figures.kernel("picker.layer = 'block1.conv'; picker.channel = 7")
+    other_pixels(figures, before)
     expect(page.get_by_role("heading", name="Channel 7")).to_be_visible()
     page.get_by_text("Show the PyTorch code").press("Enter")
-    expect(page.get_by_role("group", name="The PyTorch code")).to_have_text(lab.kernel("print(picker.code)"))
+    expect(page.get_by_role("group", name="The PyTorch code")).to_have_text(figures.kernel("print(picker.code)"))
     page.get_by_text("Show the PyTorch code").press("Enter")
 
-    lab.look(page.locator(".hs-stage"), "picker")
-    lab.kernel("picker.more = True; picker.show = 'gradient'")
+    figures.kernel("picker.more = True; picker.show = 'gradient'")
     expect(show).to_be_visible()
-    lab.look(page.locator(".hs-stage"), "picker-more")
-
-    # again from the start
-    lab.command("notebook:run-all-cells")
-    expect(layers).to_have_count(1)
-    alive = "import ipywidgets; print([type(w).__name__ for w in ipywidgets.widgets.widget._instances.values()])"
-    assert lab.kernel(alive).count("LayerPicker") == 1
 
 
-def test_names_are_text_errors_are_sentences_and_nothing_is_lost(lab: Lab) -> None:
-    page = lab.page
-    lab.scratch(
-        "picker_awkward",
+def test_names_are_text_errors_are_sentences_and_nothing_is_lost(figures: FigurePage) -> None:
+    page = figures.page
+    figures.scratch(
         """
 import torch
 from torch import nn
@@ -147,103 +124,63 @@ picker
     idle = layers.get_by_role("option", name="idle, ReLU: was not called")
     expect(idle).to_have_attribute("aria-disabled", "true")
     idle.click(force=True)
-    lab.told("print(picker.layer != 'idle')", "True")
-    lab.kernel("model.angry = True")
+    figures.told("print(picker.layer != 'idle')", "True")
+    figures.kernel("model.angry = True")
     page.get_by_text("More choices").click()
     page.get_by_role("button", name="Run again").click()
     expect(page.get_by_role("alert")).to_have_text("ValueError: <b>not</b> today")
-    lab.kernel("model.angry = False")
+    figures.kernel("model.angry = False")
     page.get_by_role("button", name="Run again").click()
     expect(page.get_by_role("alert")).to_be_hidden()
     page.get_by_label("Sample").select_option("1")
     expect(page.locator(".hs-caption")).to_contain_text("sample 1")
-    assert lab.kernel("import hookscope; print(len(hookscope.census(model)))") == "0"
-    assert lab.page.locator(".hookscope img[src=x]").count() == 0
+    assert figures.kernel("import hookscope; print(len(hookscope.census(model)))") == "0"
+    assert figures.page.locator(".hookscope img[src=x]").count() == 0
     assert not dialogs
     page.remove_listener("dialog", refuse)
 
-    # the kernel dies, and comes back
-    page.evaluate(
-        """() => {
-            const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
-            kernel.requestExecute({ code: "import os; os._exit(1)" });
-        }"""
-    )
-    page.get_by_role("dialog").get_by_role("button", name="Ok").click()
-    expect(page.get_by_role("alert")).to_have_text(GONE)
-    lab.screenshot("picker-gone")
-    page.wait_for_function(
-        "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
-    )
-    # what it says is in the menu, and brings it back
-    page.locator(".jp-Notebook .jp-Cell").last.locator(".jp-InputArea-prompt").click()
-    page.get_by_role("menuitem", name="Kernel", exact=True).click()
-    page.get_by_role("menuitem", name=GONE.partition("Kernel → ")[2]).click()
-    page.get_by_role("dialog").get_by_role("button", name="Confirm Kernel Restart").click()
-    expect(page.get_by_role("listbox", name="Layers")).to_be_visible()
-    expect(page.get_by_role("alert")).to_be_hidden()
-    lab.told("print(picker.layer, model.angry)", "<img src=x onerror=alert(1)> False")
 
-
-def test_on_a_small_page_the_picker_is_seen_almost_whole(lab: Lab) -> None:
-    lab.scratch("picker_small", MAKE, "picker.layer = 'block2.conv'; picker.channel = 3")
-    page = lab.page
-    page.set_viewport_size({"width": 1024, "height": 768})
-    expect(page.locator(".jp-FileBrowser")).to_be_visible()
+def test_on_a_small_page_the_picker_is_seen_almost_whole(figures: FigurePage) -> None:
+    draw(figures, "LayerPicker", "picker.layer = 'block2.conv'; picker.channel = 3")
+    page = figures.page
+    figures.width(592)  # what JupyterLab leaves at 1024×768, with the file browser open
     stage = page.locator(".hs-stage")
-    lab.settled(stage)
+    figures.settled(stage)
     layers, maps = places(page.get_by_role("listbox", name="Layers"), page.locator(GRID))
     assert maps["y"] + maps["height"] - layers["y"] < 680  # from the list to the last map without scrolling
-    lab.kernel("picker.channel = -1")
-    lab.settled(stage)
+    figures.kernel("picker.channel = -1")
+    figures.settled(stage)
     assert places(stage)[0]["height"] < 900
-    lab.screenshot("picker-small", stage)
-    lab.kernel("picker.layer = 'block1.conv'")
-    lab.settled(stage)
+    figures.kernel("picker.layer = 'block1.conv'")
+    figures.settled(stage)
     page.locator(".hs-stage").scroll_into_view_if_needed()
-    lab.screenshot("picker-small-page")
-
-
-def test_before_anything_is_run_the_picture_shows(lab: Lab) -> None:
-    from hookscope import samples
-    from hookscope.widgets import LayerPicker
-
-    picker = LayerPicker(samples.digit_cnn(), samples.digit(5))
-    data, metadata = picker._repr_mimebundle_()
-    data["image/png"] = base64.b64encode(data["image/png"]).decode()
-    output = {"output_type": "execute_result", "execution_count": 1, "data": data, "metadata": metadata}
-    lab.scratch("picker_saved", MAKE, outputs=[output], run=False)
-    expect(lab.page.get_by_role("img", name="block1.conv (Conv2d)")).to_be_visible()
-    lab.screenshot("picker-untrusted")
 
 
 @pytest.mark.slow
-def test_many_modules_open_fast_enough_to_be_used(lab: Lab) -> None:
-    lab.scratch(
-        "picker_large",
+def test_many_modules_open_fast_enough_to_be_used(figures: FigurePage) -> None:
+    figures.scratch(
         "import torch\nfrom torch import nn\nfrom hookscope.widgets import LayerPicker\n"
         "model = nn.Sequential(*[nn.Identity() for _ in range(5000)])\n"
         "picker = LayerPicker(model, torch.ones(1, 2, 4, 4))\npicker",
     )
-    layers = lab.page.get_by_role("listbox", name="Layers")
+    layers = figures.page.get_by_role("listbox", name="Layers")
     expect(layers).to_be_visible()
     assert layers.get_by_role("option").count() < 60
     layers.focus()
-    lab.page.keyboard.press("End")
+    figures.page.keyboard.press("End")
     expect(layers.get_by_role("option", name="4999, Identity")).to_be_visible()
-    lab.told("print(picker.layer)", "4999")
+    figures.told("print(picker.layer)", "4999")
     # After a search the list is back at what is chosen.
-    search = lab.page.get_by_role("searchbox", name="Search")
+    search = figures.page.get_by_role("searchbox", name="Search")
     search.fill("17")
     expect(layers.get_by_role("option", name=re.compile("^17, Identity"))).to_be_in_viewport()
     search.fill("")
     expect(layers.get_by_role("option", name="4999, Identity")).to_be_in_viewport()
 
 
-def test_deep_names_are_read_whole(lab: Lab) -> None:
+def test_deep_names_are_read_whole(figures: FigurePage) -> None:
     """The depth, names and types of torchvision's vit_b_16."""
-    lab.scratch(
-        "picker_deep",
+    figures.scratch(
         """
 import torch
 from torch import nn
@@ -261,19 +198,16 @@ picker = LayerPicker(model, torch.ones(16, 197, 64))
 picker
 """,
     )
-    page = lab.page
+    page = figures.page
     cut = """(names) => [...document.querySelectorAll(names)]
         .filter(part => part.scrollWidth > part.clientWidth + 1).map(part => part.textContent)"""
     expect(page.locator(".hs-own")).to_have_count(7)
-    for width in (1280, 1024, 1024 * 100 // 125):
-        page.set_viewport_size({"width": width, "height": 768})
-        lab.settled()
+    for width in (PANE[0], 592, 400):
+        figures.width(width)
         assert page.evaluate(cut, ".hs-own, .hs-type, .hs-what span:nth-child(2)") == []
-    page.set_viewport_size(SIZE)
     # A search shows whole names: of one that is too long, its own end.
     page.get_by_role("searchbox", name="Search").fill("Quantizable")
     expect(page.locator(".hs-name")).to_have_text(
         ["encoder.layers.encoder_layer_0.self_attention.a_long_name_of_33_letters_in_all_.out_proj"]
     )
     assert page.evaluate(cut, ".hs-own") == []
-    lab.screenshot("picker-deep")

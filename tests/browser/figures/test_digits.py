@@ -5,82 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
-from tests.shared.lab import SIZE, Lab, places
-
-pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
-
-SENT = """
-from torch import nn
-from hookscope import samples
-from hookscope_course.digits import SentReceived
-class DigitReader(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.network = samples.digit_cnn()
-    def forward(self, scan):
-        return self.network(1 - scan)
-figure = SentReceived(DigitReader(), samples.digit(5))
-figure
-""".strip()
-SILENCE = """
-from hookscope import samples
-from hookscope_course.digits import SilenceChannel
-net, one = samples.digit_cnn(), samples.digit(1)
-figure = SilenceChannel(net, one)
-figure
-""".strip()
-
-SQUARE = """
-from hookscope import samples
-from hookscope_course.digits import FoolingSquare
-net, nine = samples.digit_cnn(), samples.digit(9)
-figure = FoolingSquare(net, nine, goal=4)
-figure
-""".strip()
-
-SLIDING = """
-from hookscope import samples
-from hookscope_course.digits import SlidingFilter
-net, five = samples.digit_cnn(), samples.digit(5)
-figure = SlidingFilter(net, five, channel=10, guess=True)
-figure
-""".strip()
+from tests.browser.figures.table import draw
+from tests.shared.figure_page import FigurePage, places
 
 
-def fits(lab: Lab, widget: Locator, name: str) -> None:
-    """It fits 1280×720 with the file browser open, without a scroll bar, and a page of 390 pixels."""
-    lab.look(widget, name)
-    lab.page.emulate_media(reduced_motion="reduce")
-    moves = "parts => parts.filter((part) => parseFloat(getComputedStyle(part).transitionDuration) > 0).length"
-    assert widget.locator(".dg-bar, .se-peg").evaluate_all(moves) == 0
-    lab.page.emulate_media(reduced_motion="no-preference")
-    assert widget.locator(".dg-bar, .se-peg").evaluate_all(moves) > 0
-    sits(lab, widget, name)
-
-
-def sits(lab: Lab, widget: Locator, name: str) -> None:
-    """It fits a small screen, and a narrow page."""
-    lab.page.set_viewport_size({"width": 1280, "height": 720})
-    expect(lab.page.locator(".jp-FileBrowser")).to_be_visible()
-    lab.settled(widget)
-    box, pane = places(widget, lab.page.locator(".jp-WindowedPanel-outer").first)
-    assert box["height"] < pane["height"]
-    lab.screenshot(f"{name}-720", widget)
-    lab.command("application:toggle-left-area")
-    lab.page.set_viewport_size({"width": 390, "height": 844})
-    lab.settled(widget)
-    wide, seen = widget.evaluate("widget => [widget.scrollWidth, widget.clientWidth]")
-    assert wide <= seen
-    lab.screenshot(f"{name}-390", widget)
-    lab.page.set_viewport_size(SIZE)
-    lab.command("application:toggle-left-area")
-
-
-def test_sent_and_received(lab: Lab) -> None:
-    lab.scratch("sent", SENT)
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_sent_and_received(figures: FigurePage) -> None:
+    draw(figures, "SentReceived")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     said, best = widget.locator(".dg-sentence"), widget.locator(".dg-best")
     door, layer = (widget.get_by_role("button", name=name, exact=True) for name in ("DigitReader", "network.block1"))
     images = [widget.locator(f".se-{name} .se-pick") for name in ("sent", "received")]
@@ -92,9 +25,9 @@ def test_sent_and_received(lab: Lab) -> None:
     expect(best).to_have_text(["5100.0 %", "099.5 %"])
     expect(best.first).to_be_visible()
     expect(widget.locator("img").nth(1)).to_have_attribute("alt", "What block1 received: a black digit on white.")
-    lab.told("print(figure.picked)", "received")
+    figures.told("print(figure.picked)", "received")
     sent, received = (f".se-{name} img" for name in ("sent", "received"))
-    assert lab.pixels(sent) != lab.pixels(received)
+    assert figures.pixels(sent) != figures.pixels(received)
 
     # The hook sits where the output of block1 comes out; what went in comes to it from the entrance.
     def sits_at_the_exit_of(frame: int) -> None:
@@ -112,28 +45,27 @@ def test_sent_and_received(lab: Lab) -> None:
     expect(said).to_have_text("DigitReader received exactly what you sent, and the model reads a 0 (99.5 %).")
     expect(best).to_have_text(["099.5 %", "099.5 %"])
     expect(door).to_have_attribute("aria-pressed", "true")
-    assert lab.pixels(sent) == lab.pixels(received)
-    lab.told("print(figure.place)", "door")
+    assert figures.pixels(sent) == figures.pixels(received)
+    figures.told("print(figure.place)", "door")
     # Back by keyboard; and another guess.
     door.focus()
     page.keyboard.press("Shift+Tab")
     expect(layer).to_be_focused()
     page.keyboard.press("Enter")
     expect(said).to_contain_text("From your image, it would read a 5")
-    lab.kernel("figure.picked = ''")
+    figures.kernel("figure.picked = ''")
     expect(said).to_contain_text("Click it.")
     images[0].focus()
     page.keyboard.press("Enter")
     expect(said).to_contain_text("Right. You sent a white digit on black.")
-    lab.kernel("figure.place = 'door'")
+    figures.kernel("figure.place = 'door'")
     expect(door).to_have_attribute("aria-pressed", "true")
-    lab.kernel("figure.place = 'layer'")
-    fits(lab, widget, "sent")
+    figures.kernel("figure.place = 'layer'")
 
 
-def test_silence_a_channel(lab: Lab) -> None:
-    lab.scratch("silence", SILENCE)
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_silence_a_channel(figures: FigurePage) -> None:
+    draw(figures, "SilenceChannel")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     said, code, read = (widget.locator(name) for name in (".dg-sentence", ".hs-code", ".si-read"))
     channel = [widget.locator(".si-tile").nth(n) for n in range(16)]
     factor = widget.get_by_label("factor", exact=True)
@@ -143,20 +75,20 @@ def test_silence_a_channel(lab: Lab) -> None:
 
     # By mouse.
     channel[6].click()
-    before = lab.pixels(".si-changed")
+    before = figures.pixels(".si-changed")
     widget.get_by_role("button", name="Silence").click()
     expect(said).to_have_text("With channel 6 of block1 silenced, the model reads a 1 (71.1 %) instead of an 8.")
     expect(read).to_have_text("1")
     expect(widget.locator(".dg-best")).to_have_text("171.1 %")
     expect(code).to_contain_text("changed[:, 6] *= 0\n")
     expect(channel[6]).to_have_attribute("aria-label", re.compile("channel 6, .*; silenced: reads 1"))
-    assert lab.pixels(".si-changed") != before
-    lab.told("print(figure.channel, figure.factor, figure.tried)", "6 0.0 {'6': 1}")
+    assert figures.pixels(".si-changed") != before
+    figures.told("print(figure.channel, figure.factor, figure.tried)", "6 0.0 {'6': 1}")
     # What is shown is what the copied code gives.
     widget.get_by_role("button", name="Copy").click()
     expect(widget.locator(".dg-code [role=status]")).to_have_text("Copied.")
-    assert lab.kernel("model, digit = net, one; exec(figure.code); print(int(scores.argmax()))") == "1"
-    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+    assert figures.kernel("model, digit = net, one; exec(figure.code); print(int(scores.argmax()))") == "1"
+    assert figures.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
 
     # By keyboard: the arrow keys go through the maps, and JupyterLab stays where it is.
     channel[6].focus()
@@ -166,7 +98,7 @@ def test_silence_a_channel(lab: Lab) -> None:
     expect(channel[15]).to_have_attribute("aria-checked", "true")
     expect(said).to_contain_text("channel 15 of block1 silenced, the model still reads an 8 (98.4 %)")
     page.keyboard.press("ArrowRight")  # the last one
-    lab.told("print(figure.channel)", "15")
+    figures.told("print(figure.channel)", "15")
     page.keyboard.press("Tab")
     expect(factor).to_be_focused()
     page.keyboard.press("End")
@@ -175,23 +107,22 @@ def test_silence_a_channel(lab: Lab) -> None:
     page.keyboard.press("ArrowLeft")
     expect(code).to_contain_text("changed[:, 15] *= 1.9\n")
     # From Python.
-    lab.kernel("figure.channel, figure.factor = 6, 0")
+    figures.kernel("figure.channel, figure.factor = 6, 0")
     expect(read).to_have_text("1")
-    fits(lab, widget, "silence")
 
     # A model that raises: a sentence, and the figure goes on.
-    lab.kernel("broken = net.block2.register_forward_pre_hook(lambda *_: 1 / 0)")
+    figures.kernel("broken = net.block2.register_forward_pre_hook(lambda *_: 1 / 0)")
     channel[0].click()
     expect(widget.locator(".hs-problem")).to_contain_text("ZeroDivisionError: division by zero")
-    lab.kernel("broken.remove()")
+    figures.kernel("broken.remove()")
     channel[1].click()
     expect(widget.locator(".hs-problem")).to_be_hidden()
     expect(said).to_contain_text("channel 1 of block1 silenced")
 
 
-def test_the_square_that_fools(lab: Lab) -> None:
-    lab.scratch("square", SQUARE)
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_the_square_that_fools(figures: FigurePage) -> None:
+    draw(figures, "FoolingSquare")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     said, code, pad, score = (widget.locator(name) for name in (".dg-sentence", ".hs-code", ".sq-pad", ".sq-score"))
     expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
     expect(score).to_have_text("Squares tried: 0. Smallest that gives a 4: none yet.")
@@ -203,7 +134,7 @@ def test_the_square_that_fools(lab: Lab) -> None:
     page.mouse.move(box["x"] + box["width"] * 13.5 / 28, box["y"] + box["height"] * 13.5 / 28)
     page.mouse.down()
     page.mouse.up()
-    lab.told("print(figure.size, figure.row, figure.column, figure.tries)", "7 10 10 1")
+    figures.told("print(figure.size, figure.row, figure.column, figure.tries)", "7 10 10 1")
     expect(said).to_contain_text("A 7 × 7 square covers 49 pixels")
 
     # By keyboard, to the one place where a square of 5 × 5 gives a 4.
@@ -214,7 +145,7 @@ def test_the_square_that_fools(lab: Lab) -> None:
     expect(widget.locator(".sq-read")).to_have_class(re.compile("sq-reached"))
     expect(code).to_contain_text("x[..., 4:9, 13:18] = 0")
     expect(pad).to_be_focused()
-    lab.told("print(figure.size, figure.row, figure.column)", "5 4 13")
+    figures.told("print(figure.size, figure.row, figure.column)", "5 4 13")
 
     # The hint, and the map.
     hint = widget.get_by_role("button", name="How small can it be?")
@@ -223,18 +154,16 @@ def test_the_square_that_fools(lab: Lab) -> None:
     widget.get_by_role("button", name="Try it in all places").click()
     expect(widget.locator(".sq-cells span")).to_have_count(64)
     expect(widget.locator(".sq-cells")).to_have_attribute("aria-label", re.compile("A 5 by 5 square in 64 places"))
-    fits(lab, widget, "square")
     widget.get_by_label("Make it read a").select_option("5")
     expect(widget.locator(".sq-hint")).to_have_text("It can be as small as 3 × 3, in 8 places of 676.")
     widget.get_by_role("button", name="Uncover").click()
     expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
-    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+    assert figures.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
 
 
-def test_nothing_moves_while_the_square_is_used(lab: Lab) -> None:
-    lab.scratch("square_moves", SQUARE)
-    lab.page.set_viewport_size({"width": 1280, "height": 800})
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_nothing_moves_while_the_square_is_used(figures: FigurePage) -> None:
+    draw(figures, "FoolingSquare")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     names = (".dg-sentence", ".sq-pad", ".sq-left input", ".sq-left .hs-row >> nth=1", ".sq-read", ".dg-bars")
 
     def stands() -> list[list[float]]:
@@ -248,13 +177,15 @@ def test_nothing_moves_while_the_square_is_used(lab: Lab) -> None:
     page.keyboard.press("+")  # the first square: one more line of code
     expect(widget.locator(".hs-code")).to_contain_text("x[..., 0:7, 0:7] = 0")
     assert stands() == before
-    lab.kernel("figure.size = 28")
+    figures.kernel("figure.size = 28")
     expect(widget.locator(".sq-left .hs-value")).to_have_text("28 × 28")
     assert stands() == before
     widget.get_by_role("button", name="How small can it be?").click()
     expect(hint).to_have_text("It can be as small as 5 × 5, in only one place of 576.")
     assert stands() == before
-    lab.kernel("figure.best, figure.goal = {'8': 28, '5': 12}, 5; figure.size, figure.row, figure.column = 12, 11, 11")
+    figures.kernel(
+        "figure.best, figure.goal = {'8': 28, '5': 12}, 5; figure.size, figure.row, figure.column = 12, 11, 11"
+    )
     expect(widget.locator(".sq-score")).to_contain_text("Smallest that gives a 5: ")
     widget.get_by_role("button", name="Try it in all places").click()
     expect(widget.locator(".sq-cells span").first).to_be_visible()
@@ -262,12 +193,11 @@ def test_nothing_moves_while_the_square_is_used(lab: Lab) -> None:
     widget.get_by_role("button", name="Uncover").click()
     expect(widget.locator(".dg-sentence")).to_contain_text("Nothing is covered")
     assert stands() == before
-    lab.page.set_viewport_size(SIZE)
 
 
-def test_the_sliding_filter(lab: Lab) -> None:
-    lab.scratch("sliding", SLIDING)
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_the_sliding_filter(figures: FigurePage) -> None:
+    draw(figures, "SlidingFilter")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     said, digit, canvas = widget.locator(".dg-sentence"), widget.locator(".sf-pad").first, widget.locator(".sf-canvas")
     tile = [widget.locator(".sf-tile").nth(n) for n in range(16)]
     play, fill, best = (widget.get_by_role("button", name=name) for name in ("Play", "Fill the map", "To the highest"))
@@ -287,16 +217,16 @@ def test_the_sliding_filter(lab: Lab) -> None:
     for key in ["ArrowUp"] * 3 + ["ArrowLeft", "Enter"]:
         page.keyboard.press(key)
     expect(widget.locator(".sf-mark").first).to_be_visible()
-    lab.told("print(figure.answer, figure.row, figure.column)", "[11, 13] 11 13")
-    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    figures.told("print(figure.answer, figure.row, figure.column)", "[11, 13] 11 13")
+    expect(said).to_have_text(figures.kernel("print(figure.sentence)"))
     assert canvas.evaluate(painted) == 1
-    expect(verdict).to_have_text(lab.kernel("print(figure.verdict)"))
+    expect(verdict).to_have_text(figures.kernel("print(figure.verdict)"))
     expect(verdict).to_contain_text("The highest: 0.838.")
 
     # The patch has the grays of the digit: black is 0, white is 1.
     grays = "cells => cells.map((cell) => getComputedStyle(cell).backgroundColor.match(/\\d+/g).map(Number))"
     patch = widget.locator(".sf-patch td").evaluate_all(grays)
-    drawn = lab.kernel("print(*(255 * five[0, 0, 9:14, 11:16]).flatten().tolist())").split()
+    drawn = figures.kernel("print(*(255 * five[0, 0, 9:14, 11:16]).flatten().tolist())").split()
     assert [level for level, *_ in patch] == pytest.approx([float(each) for each in drawn], abs=1.1)
     assert all(red == green == blue for red, green, blue in patch)
 
@@ -304,12 +234,12 @@ def test_the_sliding_filter(lab: Lab) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     expect(canvas).to_have_attribute("aria-label", re.compile("3 of 784 values"))
-    lab.told("print(figure.row, figure.column)", "12 14")
-    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    figures.told("print(figure.row, figure.column)", "12 14")
+    expect(said).to_have_text(figures.kernel("print(figure.sentence)"))
     numbers = [float(text.replace("−", "-")) for text in widget.locator(".sf-product td").all_inner_texts()]
-    exact = [float(text) for text in lab.kernel("print(*figure.products[12 * 28 + 14].flatten().tolist())").split()]
+    exact = [float(text) for text in figures.kernel("print(*figure.products[12 * 28 + 14].flatten().tolist())").split()]
     assert numbers == pytest.approx(exact, abs=0.0051)
-    value = float(lab.kernel("print(figure.sums[12, 14].item())"))
+    value = float(figures.kernel("print(figure.sums[12, 14].item())"))
     expect(widget.locator(".sf-sum strong")).to_have_text(f"= {value:.3f}".replace("-", "−"))
 
     # By mouse: the center of the filter is under the pointer.
@@ -319,7 +249,7 @@ def test_the_sliding_filter(lab: Lab) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 20.5 / 28, box["y"] + box["height"] * 6.5 / 28, steps=4)
     page.mouse.up()
-    lab.told("print(figure.row, figure.column, figure.answer)", "6 20 [11, 13]")
+    figures.told("print(figure.row, figure.column, figure.answer)", "6 20 [11, 13]")
 
     # Play fills the map from the top; with reduced motion it goes a row at a time.
     page.emulate_media(reduced_motion="no-preference")
@@ -329,15 +259,15 @@ def test_the_sliding_filter(lab: Lab) -> None:
     widget.get_by_role("button", name="Pause").click()
     page.emulate_media(reduced_motion="reduce")
     many = canvas.evaluate(painted)
-    row = int(lab.kernel("print(figure.row)"))
+    row = int(figures.kernel("print(figure.row)"))
     widget.get_by_role("button", name=re.compile("Play|Next row")).click()
     assert canvas.evaluate(painted) > many
-    lab.told("print(figure.row, figure.column)", f"{row + 1} 0")
+    figures.told("print(figure.row, figure.column)", f"{row + 1} 0")
     page.emulate_media(reduced_motion="no-preference")
     best.click()
-    lab.told("print(figure.filled, (figure.row, figure.column) == figure.highest)", "True True")
+    figures.told("print(figure.filled, (figure.row, figure.column) == figure.highest)", "True True")
     assert canvas.evaluate(painted) == 784
-    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    expect(said).to_have_text(figures.kernel("print(figure.sentence)"))
     expect(said).to_contain_text("Where you clicked, it is ")
 
     # Another filter asks again; without the question it is a toy.
@@ -351,33 +281,22 @@ def test_the_sliding_filter(lab: Lab) -> None:
     tile[3].click()
     expect(tile[3]).to_have_attribute("aria-checked", "true")
     fill.click()
-    lab.told("print(figure.channel, figure.filled, figure.asks)", "3 True False")
+    figures.told("print(figure.channel, figure.filled, figure.asks)", "3 True False")
     assert canvas.evaluate(painted) == 784
-    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
-    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
-    lab.look(widget, "sliding")
-    sits(lab, widget, "sliding")
+    expect(said).to_have_text(figures.kernel("print(figure.sentence)"))
+    assert figures.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
 
 
-LOOKS = """
-from hookscope import samples
-from hookscope_course.digits import WhereItLooks
-net, one = samples.digit_cnn(), samples.digit(1)
-figure = WhereItLooks(net, one, "block3", most=0.04)
-figure
-""".strip()
-
-
-def test_where_it_looks(lab: Lab) -> None:
-    lab.scratch("looks", LOOKS)
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_where_it_looks(figures: FigurePage) -> None:
+    draw(figures, "WhereItLooks")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     said, cells, code = (widget.locator(name) for name in (".dg-sentence", ".lk-cells", ".hs-code"))
     step = widget.get_by_label("length of the step", exact=True)
     expect(said).to_have_text("Nothing has moved: the model reads 8 (65.0 %).")
     expect(widget.locator(".lk-cells span")).to_have_count(49)
     framed = "spans => spans.flatMap((span, at) => (span.classList.contains('lk-highest') ? [at] : []))"
     highest = "print([int(figure.positions.argmax())])"
-    assert str(widget.locator(".lk-cells span").evaluate_all(framed)) == lab.kernel(highest)
+    assert str(widget.locator(".lk-cells span").evaluate_all(framed)) == figures.kernel(highest)
 
     # By mouse: another class, another map.
     colors = "spans => spans.map((span) => span.style.background)"
@@ -387,8 +306,8 @@ def test_where_it_looks(lab: Lab) -> None:
     expect(widget.get_by_role("button", name="1", exact=True)).to_have_attribute("aria-pressed", "true")
     assert widget.locator(".lk-cells span").evaluate_all(colors) != before
     expect(cells).to_have_attribute("aria-label", re.compile(r"It is in row \d of 7, column \d of 7\.$"))
-    assert str(widget.locator(".lk-cells span").evaluate_all(framed)) == lab.kernel(highest)
-    lab.told("print(figure.target, figure.step)", "1 0")
+    assert str(widget.locator(".lk-cells span").evaluate_all(framed)) == figures.kernel(highest)
+    figures.told("print(figure.target, figure.step)", "1 0")
 
     # By keyboard: the step, and the class turns.
     step.focus()
@@ -401,25 +320,13 @@ def test_where_it_looks(lab: Lab) -> None:
     page.keyboard.press("End")
     expect(step).to_have_attribute("aria-valuetext", "4.0 % of the norm of the output")
     expect(widget.locator(".dg-best")).to_contain_text("99.8 %")
-    lab.told("print(figure.target, figure.step, figure.read)", "1 20 1")
-    fits(lab, widget, "looks")
-    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+    figures.told("print(figure.target, figure.step, figure.read)", "1 20 1")
+    assert figures.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
 
 
-DEPTH = """
-from hookscope import samples
-from hookscope_course.digits import DigitsByLayer
-train, test = samples.digits("train"), samples.digits("test")
-known = train.images[:360], train.labels[:360]
-networks = {"trained": samples.digit_cnn(), "untrained": samples.digit_cnn(trained=False)}
-figure = DigitsByLayer(networks, lambda output: output.mean(dim=(2, 3)), known, test)
-figure
-""".strip()
-
-
-def test_digits_by_layer(lab: Lab) -> None:
-    lab.scratch("depth", DEPTH)
-    widget, page = lab.page.locator(".hookscope"), lab.page
+def test_digits_by_layer(figures: FigurePage) -> None:
+    draw(figures, "DigitsByLayer")
+    widget, page = figures.page.locator(".hookscope"), figures.page
     said, scatter, letters = widget.locator(".dl-sentence"), widget.locator(".dl-scatter"), widget.locator(".dl-letter")
     layer = widget.get_by_label("Layer", exact=True)
     untrained = widget.get_by_role("button", name="untrained", exact=True)
@@ -438,44 +345,47 @@ def test_digits_by_layer(lab: Lab) -> None:
     layer.focus()
     for _ in range(7):
         page.keyboard.press("ArrowRight")
-    lab.told("print(figure.names[figure.depth])", "block3.relu")
+    figures.told("print(figure.names[figure.depth])", "block3.relu")
     expect(layer).to_have_attribute("aria-valuetext", "block3.relu")
-    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    expect(said).to_have_text(figures.kernel("print(figure.sentence)"))
     expect(widget.locator(".dl-right")).to_have_count(24)
     assert widget.locator(".dl-digit").evaluate_all(lie) != before
     untrained.focus()
     page.keyboard.press("Enter")
     expect(untrained).to_have_attribute("aria-pressed", "true")
-    lab.told("print(figure.network)", "untrained")
-    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    figures.told("print(figure.network)", "untrained")
+    expect(said).to_have_text(figures.kernel("print(figure.sentence)"))
     widget.get_by_role("button", name="eights", exact=True).press("Enter")
-    lab.told("print(figure.digit)", "8")
+    figures.told("print(figure.digit)", "8")
     expect(said).to_contain_text("Of the 28 eights, ")
     follow = widget.get_by_role("button", name="Follow an 8")
     follow.press("Enter")
-    lab.told("print(figure.picked >= 0 and int(test.labels[figure.picked]))", "8")
-    picked = int(lab.kernel("print(figure.picked)"))
-    expect(letters).to_have_text([*lab.kernel("print(''.join(each[figure.picked] for each in "
+    figures.told("print(figure.picked >= 0 and int(test.labels[figure.picked]))", "8")
+    picked = int(figures.kernel("print(figure.picked)"))
+    expect(letters).to_have_text([*figures.kernel("print(''.join(each[figure.picked] for each in "
                                               "figure._data['reads']['untrained']))")])  # fmt: skip
     widget.get_by_role("button", name="Next 8").click()
-    lab.told(f"print(figure.picked > {picked})", "True")
+    figures.told(f"print(figure.picked > {picked})", "True")
     expect(widget.get_by_role("img", name="The 8 that is picked")).to_be_visible()
 
     # By mouse: a center, a digit, a place in the chart.
     trained.click()
     widget.locator(".dl-anchor", has_text="1").click()
-    lab.told("print(figure.digit, figure.picked)", "1 -1")
-    place = lab.kernel("import base64, numpy as np; n = int((test.labels == 1).nonzero()[3]); places = np.frombuffer("
-                       "base64.b64decode(figure._data['places']['trained'][figure.depth]), '<i2'); "
-                       "print(*places[2 * n:2 * n + 2] / 10)")  # fmt: skip
+    figures.told("print(figure.digit, figure.picked)", "1 -1")
+    place = figures.kernel(
+        "import base64, numpy as np\n"
+        "n = int((test.labels == 1).nonzero()[3])\n"
+        "places = np.frombuffer(base64.b64decode(figure._data['places']['trained'][figure.depth]), '<i2')\n"
+        "print(*places[2 * n:2 * n + 2] / 10)"
+    )
     x, y = map(float, place.split())
     [box] = places(scatter)
     page.mouse.click(box["x"] + box["width"] * (126 + x) / 252, box["y"] + box["height"] * (126 + y) / 252)
     expect(widget.locator(".dl-ring")).to_be_visible()
-    lab.told("print(figure.picked >= 0)", "True")
+    figures.told("print(figure.picked >= 0)", "True")
     [chart] = places(widget.locator(".dl-chart"))
     page.mouse.click(chart["x"] + chart["width"] * 50 / 450, chart["y"] + chart["height"] * 40 / 236)
-    lab.told("print(figure.depth, figure.network)", "0 trained")
+    figures.told("print(figure.depth, figure.network)", "0 trained")
 
     # The word stands behind the dotted line, and on no mark of the chart.
     word, dotted = places(widget.locator(".dl-word"), widget.locator(".dl-pixels"))
@@ -486,11 +396,9 @@ def test_digits_by_layer(lab: Lab) -> None:
     assert word["x"] + word["width"] <= chart["x"] + chart["width"]
 
     # From Python.
-    lab.kernel("figure.depth, figure.network, figure.digit = 8, 'untrained', 3")
-    expect(said).to_have_text(lab.kernel("print(figure.sentence)"))
+    figures.kernel("figure.depth, figure.network, figure.digit = 8, 'untrained', 3")
+    expect(said).to_have_text(figures.kernel("print(figure.sentence)"))
     moves = "parts => parts.filter((part) => parseFloat(getComputedStyle(part).transitionDuration) > 0).length"
     assert widget.locator(".dl-digit").evaluate_all(moves) == 0
     page.emulate_media(reduced_motion="no-preference")
     assert widget.locator(".dl-digit").evaluate_all(moves) == 360
-    lab.look(widget, "depth")
-    sits(lab, widget, "depth")
