@@ -34,6 +34,7 @@ def train_epoch(net: nn.Module, lr: float) -> None:
 
     """
     images, labels = samples.digits("train")
+    images = images.to(next(net.parameters()).dtype)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
     for rows in torch.randperm(len(images)).split(48):  # type: ignore[no-untyped-call]
         loss = F.cross_entropy(net(images[rows]), labels[rows])

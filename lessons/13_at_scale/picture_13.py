@@ -29,16 +29,16 @@ def bytes_and_losses(trained: Mapping[str, Training]) -> Picture:
     for (name, training), color, line in zip(trained.items(), COLORS, LINES, strict=True):
         received, losses = kilobytes(training), training[0][1]
         left.barh(name, received, color=color)
-        left.text(received + 3, name, f"{received:g} kB", va="center")
+        left.text(received + 6, name, f"{received:g} kB", va="center")
         # The first is wide, so that one that lies exactly on it does not hide it.
         right.plot(
             losses, color=color, linestyle=line, linewidth=2 if rows else 5, alpha=1 if rows else 0.45, label=name
         )
         rows.append({"with": name, "kB in a step": received, "first loss": f"{losses[0]:.2f}"})
         rows[-1]["mean of the last five losses"] = f"{statistics.mean(losses[-5:]):.2f}"
-    left.set(xlim=(0, 140), title="kB received in a step", xlabel="kB")
+    left.set(xlim=(0, 280), title="kB received in a step", xlabel="kB")
     left.invert_yaxis()
-    right.set(ylim=(0, None), xlabel="step", title="loss on rank 0", xticks=range(0, len(losses) + 1, 20))
+    right.set(ylim=(0, None), xlabel="step", title="loss on rank 0", xticks=range(0, len(losses) + 1, 10))
     right.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
