@@ -72,6 +72,11 @@ def by_hand(
     return values
 
 
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether two sweeps differ by rounding at most, which is what docs/limits/sweep.md calls 1e-5 of the scale."""
+    return bool((one - other).abs().max() <= 1e-5 * other.abs().max())
+
+
 def outputs_of(model: nn.Module, run: Callable[[], Any], layers: list[str]) -> dict[str, Tensor]:
     """What layers return, the first tensor of a tuple."""
     found: dict[str, Tensor] = {}

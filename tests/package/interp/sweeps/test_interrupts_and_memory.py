@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from hookscope import census
 from hookscope.interp.sweeps.memory import PeakBytes
 from tests.shared.awkward import Net
-from tests.shared.swept import sweep
+from tests.shared.swept import close, sweep
 
 X = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(0))
 LAYERS = ["0", "2", "4"]
@@ -93,7 +93,7 @@ def test_batches_fit_into_max_bytes() -> None:
     assert free.batches == (16, 16, 16)
     for limit in (180_000, 240_000):
         found = measured(max_bytes=limit)
-        assert found.values.equal(free.values) or torch.allclose(found.values, free.values, rtol=1e-5)
+        assert close(found.values, free.values)
         assert max(found.batches, default=1) < 16
         assert peaks[limit] <= limit
     assert peaks[None] > 240_000
@@ -126,7 +126,8 @@ def test_no_limit_is_overrun(kind: str) -> None:
     make, x, layers, where = SWEPT[kind]
     torch.manual_seed(0)
     net, other, calls = make().eval(), x.flip(0, 1), 0
-    options: dict[str, Any] = {"channels": range(8), **where, "metric": torch.sum, "check": 2, "progress": False}
+    # Not the plain sum, which is 0 after a LayerNorm but for rounding.
+    options: dict[str, Any] = {"channels": range(8), **where, "metric": torch.norm, "check": 2, "progress": False}
     free, ways = sweep(net, x, layers, other, **options), set()
 
     def count(*args: Any) -> None:
@@ -142,7 +143,7 @@ def test_no_limit_is_overrun(kind: str) -> None:
         with PeakBytes() as counted:
             found = sweep(net, x, layers, other, max_bytes=limit, **options)
         assert counted.peak <= limit
-        torch.testing.assert_close(found.values, free.values)
+        assert close(found.values, free.values)
         said = [note for note in found.notes if f"more than the {limit:,} allowed, so each cell was run alone" in note]
         assert len(said) == (not found.batches)
         ways.add("batches" if found.batches else "alone")

@@ -11,13 +11,9 @@ from tests.shared import language
 from tests.shared.awkward import Do, Net
 from tests.shared.clocks import Clock
 from tests.shared.language import IDS
-from tests.shared.swept import Gated, by_hand, outputs_of, sweep
+from tests.shared.swept import Gated, by_hand, close, outputs_of, sweep
 
 ALL = slice(None)
-
-
-def close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool((one - other).abs().max() <= 1e-5 * other.abs().max())
 
 
 @pytest.fixture(scope="module")
