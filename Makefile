@@ -25,7 +25,9 @@ help:
 	@echo "  make grade DEST=folder         grade the submissions in that folder"
 	@echo "Contribute (docs/authoring.md)"
 	@echo "  make check                     run after each edit; takes about a minute (BASE=HEAD~1: check changes since that commit)"
-	@echo "  make test                      run all tests and execute every notebook (make test-all: include the slow tests)"
+	@echo "  make test                      before a pull request: run all tests of a day, and every notebook"
+	@echo "  make processors                run the notebooks and the package's tests as other processors would (RUNS=sse4x2)"
+	@echo "  make test-all                  every night: also the slow tests, and make processors"
 	@echo "  make lint                      check style, types, imports and spelling"
 	@echo "  make build                     turn changed lessons into notebooks"
 	@echo "  make site                      write the course and the docs as web pages (build/site/html)"
@@ -104,6 +106,11 @@ test: dev
 test-all: dev
 	-@! command -v npm > /dev/null || $(MAKE) --no-print-directory hub-proxy
 	$(PYTEST) -m "slow or not slow"
+	$(PY) -m tools.processors
+
+# What is tested here holds on other processors, too: with fewer instructions, and with two threads.
+processors: dev
+	$(PY) -m tools.processors $(RUNS)
 
 build: dev
 	$(PY) -m lessons.build
@@ -171,4 +178,4 @@ lock: dev
 
 # Some of these names are also folders.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history since lint
-.PHONY: check frontends matrix site architecture lock wheel release
+.PHONY: check processors frontends matrix site architecture lock wheel release

@@ -137,7 +137,7 @@ REACHED = {
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),
     "tools/blocks.py": ("tests/repository/test_architecture.py", "imports tools.blocks"),
     "environment.yml": ("tests/repository/test_environment.py", "speaks of environment.yml"),
-    "tests/browser/test_order.py": ("tests/browser/test_order.py", "changed"),
+    "tests/browser/test_lab.py": ("tests/browser/test_lab.py", "changed"),
 }
 
 
