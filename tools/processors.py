@@ -32,7 +32,7 @@ SETS: dict[str, dict[str, str]] = {
 """The variables of each set of instructions."""
 RUNS = ("own:2", "avx2:1", "sse4:1")
 """Each differs from `make test`, which is own:1, in one thing."""
-PATHS = ("notebooks", "tests/package")
+PATHS = ("notebooks", "tests/package", "tests/course/test_exercises.py")
 _X86 = ("DEFAULT", "AVX2", "AVX512")  # what torch calls them, fewest instructions first
 
 
