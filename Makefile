@@ -110,7 +110,7 @@ test-all: dev
 
 # What is tested here holds on other processors, too: with fewer instructions, and with two threads.
 processors: dev
-	$(PY) -m tools.processors $(RUNS)
+	$(PY) -m tools.processors $(if $(RUNS),--runs $(RUNS) --) $(PATHS)
 
 build: dev
 	$(PY) -m lessons.build

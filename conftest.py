@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from hookscope_course.kernels import KERNEL_ENV
 from tests.kernels import preloaded
 
 pytest_plugins = ["hookscope_course.strict"]
@@ -20,7 +19,6 @@ pytest_plugins = ["hookscope_course.strict"]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where several processes test, let kernels be forks of one: else torch is imported some 60 times."""
-    os.environ.update(KERNEL_ENV)
     forks = hasattr(os, "pidfd_open")  # Linux
     if forks and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         kept = ExitStack()
@@ -36,7 +34,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 class _TwoBrowsers(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """Files go to the processes whole. Of the browser tests, those with a JupyterLab go to one, and figures to another."""
+    """Files go to the processes whole. Browser tests with a JupyterLab go to one process, and figures to another."""
 
     def _split_scope(self, nodeid: str) -> str:
         for folder in ("tests/browser/figures/", "tests/browser/"):

@@ -1,11 +1,11 @@
-"""Run the notebooks and the package's tests as other processors do, and with more threads: what differs there?
+"""Run the notebooks and the package's tests as other processors do, and with two threads.
 
-    python -m tools.processors                                        three runs of everything (make processors)
-    python -m tools.processors notebooks/03_forward_hooks.ipynb       the same runs of one notebook
-    python -m tools.processors --runs sse4:1 sse4:2 tests/package     other runs: a set of instructions and the threads
+    python -m tools.processors                                         three runs of everything (make processors)
+    python -m tools.processors notebooks/03_forward_hooks.ipynb        the same runs of one notebook
+    python -m tools.processors --runs sse4:1 sse4:2 -- tests/package   other runs: a set of instructions and the threads
 
 Variables of the environment make torch use fewer instructions than the processor has. Its sums then round differently,
-as on an older processor. It cannot become a newer one, nor an ARM: `.github/workflows` does that.
+as on an older processor. No variable turns it into a newer one or into an ARM: that is what check.yml has a runner for.
 """
 
 from __future__ import annotations

@@ -14,12 +14,7 @@ __all__ = ["KERNEL_ENV", "over_files"]
 # ipykernel names a cell after a temporary file with the process id in it, and that name reaches the saved output
 # (warnings, file:line). One fixed name keeps two builds equal. The tests run the kernels with the same settings.
 # One thread: last digits do not follow from how many cores there are, and two kernels do not wait for each other's.
-# `make processors` asks for two, to see that nothing follows from it.
-KERNEL_ENV = {
-    "IPYKERNEL_CELL_NAME": "<cell>",
-    "PYTHONHASHSEED": "0",
-    "OMP_NUM_THREADS": os.environ.get("HOOKSCOPE_THREADS", "1"),
-}
+KERNEL_ENV = {"IPYKERNEL_CELL_NAME": "<cell>", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
 def over_files(folder: str | None = None) -> Config:

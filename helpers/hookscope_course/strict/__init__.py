@@ -9,7 +9,8 @@ dies. All markers and tags of nbval hold for figures and stderr as well: `NBVAL_
 
 Nothing is milder than nbval unless you ask for it. `--last-digits` accepts a number of four digits or more that differs
 by one in its last digit, since processors round differently. `--steady` starts kernels, here and in the runner, with
-PYTHONHASHSEED=0, one thread and one file name for all cells, so that sets print in one order.
+PYTHONHASHSEED=0, one thread and one file name for all cells, so that sets print in one order. Here, OMP_NUM_THREADS
+can ask for more threads. docs/strict.md shows how to test a notebook as on another processor.
 A cell with `"holds_for": "torch>=2.15"` in its metadata is compared only where such a torch is installed.
 """
 
