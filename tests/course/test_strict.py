@@ -16,11 +16,13 @@ from typing import Any
 import nbformat
 import numpy as np
 import pytest
+import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image, ImageFilter
 
 from hookscope_course.strict import difference
 from hookscope_course.strict.figures import without_random_ids
+from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
 
 PYTHON = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -173,6 +175,26 @@ def test_a_foreign_kernel_or_an_invalid_notebook_is_one_line_and_the_next_one_ru
     (tmp_path / "broken.ipynb").unlink()
     assert run("hookscope_course.strict", "--current-env", "foreign.ipynb", folder=tmp_path).returncode == 0
     assert verdicts(tmp_path, "--nbval-current-env")["foreign"] == ["PASSED"]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_docs_find_a_cell_that_depends_on_threads_or_on_the_processor(tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/strict.md").read_text(encoding="utf-8"), re.DOTALL)
+    older = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")  # else there is nothing to leave out
+    of_torch = "import torch; torch.get_num_threads()", "torch.backends.cpu.get_cpu_capability()"
+    write(tmp_path / "my_notebook.ipynb", "1", *of_torch)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    mine = {name: value for name, value in os.environ.items() if name not in {"JUPYTER_PATH", "OMP_NUM_THREADS"}}
+
+    def shell(command: str) -> str:
+        settings: dict[str, Any] = {"cwd": tmp_path, "env": mine | {"PATH": path}, "text": True, "check": False}
+        return subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings).stdout
+
+    said = [shell(line) for line in "".join(blocks).splitlines()]
+    named = [re.findall(r"^FAILED my_notebook.ipynb::(Cell \d)", each, re.MULTILINE) for each in said]
+    assert named == [[], [], [], ["Cell 1"], ["Cell 2"] * older], "\n".join(said)
+    assert "executed and saved" in said[0]
+    assert "3 passed" in said[1]
 
 
 # --- figures
