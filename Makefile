@@ -26,7 +26,7 @@ help:
 	@echo "Contribute (docs/authoring.md)"
 	@echo "  make check                     run after each edit; takes about a minute (BASE=HEAD~1: check changes since that commit)"
 	@echo "  make test                      before a pull request: run all tests of a day, and every notebook"
-	@echo "  make processors                run the notebooks and the package's tests as other processors would (RUNS=sse4x2)"
+	@echo "  make processors                run the notebooks and the package's tests as other processors would (RUNS=sse4:1)"
 	@echo "  make test-all                  every night: also the slow tests, and make processors"
 	@echo "  make lint                      check style, types, imports and spelling"
 	@echo "  make build                     turn changed lessons into notebooks"
