@@ -1,0 +1,1 @@
+"""Places to break on purpose: it says whether a suite that became smaller has lost something."""
