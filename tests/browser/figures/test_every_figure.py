@@ -21,7 +21,7 @@ MOVES = """(root) => [...root.querySelectorAll("*")].filter((part) => {
 UNREACHED = """(root) => {
     const clicked = "button, [role=button], [role=option], [role=switch], [role=radio], input, select";
     const seen = [...root.querySelectorAll(clicked)].filter((part) => part.checkVisibility() && !part.disabled);
-    const group = (part) => part.closest("[role=listbox], [role=grid]") ?? `${part.tagName} ${part.classList[0]}`;
+    const group = (part) => part.closest("[role=listbox], [role=grid], svg") ?? `${part.tagName} ${part.classList[0]}`;
     const reached = new Set(seen.filter((part) => part.tabIndex >= 0).map(group));
     return seen.filter((part) => part.tabIndex < 0 && !reached.has(group(part)) && group(part).tabIndex !== 0)
         .map((part) => part.outerHTML.slice(0, 100));

@@ -150,7 +150,7 @@ def test_on_a_small_page_the_picker_is_seen_almost_whole(figures: FigurePage) ->
     assert maps["y"] + maps["height"] - layers["y"] < 680  # from the list to the last map without scrolling
     figures.kernel("picker.channel = -1")
     figures.settled(stage)
-    assert places(stage)[0]["height"] < 900
+    assert places(stage)[0]["height"] < 920
     figures.kernel("picker.layer = 'block1.conv'")
     figures.settled(stage)
     page.locator(".hs-stage").scroll_into_view_if_needed()
