@@ -71,7 +71,11 @@ def waits(rounds: int) -> tuple[float, float]:
     """Return the median milliseconds of a pick: with the picker, and with an Output and pyplot; taking turns."""
     ours: list[float] = []
     theirs: list[float] = []
-    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_browser() as browser,
+        running_lab(Path(folder), browser) as lab,
+    ):
         lab.scratch("latency", _MODEL, "picker", _OUTPUT.format(layers=["conv1", *LAYERS]))
         lab.page.get_by_role("listbox", name="Layers").wait_for()
         lab.page.get_by_role("searchbox", name="Search").fill("conv")  # all of them in sight

@@ -59,7 +59,11 @@ async (value) => {
 def waits(rounds: int) -> dict[str, float]:
     """Return the median milliseconds of each kind of pick; the first of each, for which everything is loaded, apart."""
     found = {}
-    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_browser() as browser,
+        running_lab(Path(folder), browser) as lab,
+    ):
         lab.scratch("tokens", _MODEL, "picker")
         lab.page.locator(".tk-map").wait_for()
         for name, (look, root, key) in _PICKS.items():
