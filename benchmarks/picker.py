@@ -6,7 +6,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from tests.shared.lab import Lab, running_lab
+from tests.shared.lab import Lab, running_browser, running_lab
 
 _MODEL = """
 import hookscope, torch, torchvision

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.shared.lab import Lab, running_lab
+from tests.shared.lab import Lab, running_browser, running_lab
 
 _MODEL = """
 import torch, transformers
