@@ -101,7 +101,7 @@ def test_a_sum_that_is_constant_is_not_a_dead_layer(last: nn.Module) -> None:
     picker = LayerPicker(model, torch.randn(2, 5, 6, dtype=dtype), layer="0", show="gradient")
     assert picker.gradient.abs().max() < 1e-6
     assert "These gradients are 0" in picker.notices[0]
-    assert "rounding" in picker.notices[0]
+    assert ("rounding" in picker.notices[0]) is bool(picker.gradient.any())  # some processors compute exactly 0
     uneven = nn.LayerNorm(8)  # trained, it weighs its values differently, and the sum depends on its input
     nn.init.uniform_(uneven.weight)
     trained = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), uneven)
