@@ -25,7 +25,7 @@ help:
 	@echo "  make grade DEST=folder         grade the submissions in that folder"
 	@echo "Contribute (docs/authoring.md)"
 	@echo "  make check                     after each edit, a minute: what changed (BASE=HEAD~1: since that commit)"
-	@echo "  make test                      before a pull request, ten minutes: all tests but the slow ones, and every notebook"
+	@echo "  make test                      before a pull request, 15 minutes: all tests but the slow ones, and every notebook"
 	@echo "  make test-all                  every night, an hour or two: the slow tests too (wheel, hub), and make processors"
 	@echo "  make processors                run notebooks and tests as other processors do (RUNS='sse4:1 own:2', PATHS=notebooks)"
 	@echo "  make lint                      check style, types, imports and spelling"
