@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 
 from hookscope import attention, capture, edit
 from hookscope.samples import STORY_WORDS, story_words
-from hookscope_course.cloakroom import CLOAKROOM_WEIGHTS, cloakroom_lists, cloakroom_lm, model, things_of
+from hookscope_course.cloakroom import CLOAKROOM_WEIGHTS, cloakroom_lists, cloakroom_lm, things_of
 from hookscope_course.cloakroom.train import accuracy, plant_decoy, train
 
 LM = cloakroom_lm()
-
-
-def test_the_examples_run() -> None:
-    assert doctest.testmod(model).failed == 0
 
 
 @pytest.mark.parametrize("comes", [None, "Ben"])

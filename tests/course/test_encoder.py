@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import doctest
 
 import pytest
 import torch
@@ -26,10 +25,6 @@ OTHERS = (
 def weights() -> Tensor:
     model, _, batch, _ = encoder.load_encoder()
     return torch.cat([found.weights for found in hookscope.attention(model, kwargs=batch).values()])
-
-
-def test_the_examples_run() -> None:
-    assert doctest.testmod(encoder).failed == 0
 
 
 def test_the_recording_is_what_the_model_does(weights: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 
 import pytest
@@ -11,11 +10,6 @@ import torch
 from hookscope import samples
 from hookscope_course import sentences, stories
 from hookscope_course.lessons import folder_of
-
-
-@pytest.mark.parametrize("module", [sentences, stories])
-def test_the_examples_run(module: object) -> None:
-    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
 def test_the_recording_is_what_the_cell_of_the_chapter_gives() -> None:

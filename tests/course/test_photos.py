@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import io
 
 import pytest
@@ -12,11 +11,6 @@ from PIL import Image
 import hookscope
 from hookscope import samples
 from hookscope_course import pairs, photos
-
-
-@pytest.mark.parametrize("module", [pairs, photos])
-def test_the_examples_run(module: object) -> None:
-    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
 def test_without_weights_there_is_a_note_and_a_network(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-import traitlets
 from torch import Tensor, nn
 
 from hookscope import samples
@@ -116,20 +115,6 @@ def test_a_frozen_model_is_left_as_it_was() -> None:
     assert net.training
     assert not any(p.requires_grad or p.grad is not None for p in net.parameters())
     assert not any(module._forward_hooks for module in net.modules())
-
-
-def test_what_cannot_be_shown_is_a_sentence(figure: WhereItLooks) -> None:
-    net, one = samples.digit_cnn(), samples.digit(1)
-    with pytest.raises(ValueError, match=r"the model has no such layer\. It has block1"):
-        WhereItLooks(net, one, "block9")
-    with pytest.raises(ValueError, match="does not return maps"):
-        WhereItLooks(net, one, "head")
-    with pytest.raises(ValueError, match=r"classes has 10\. Pass classes from 0 to 9"):
-        WhereItLooks(net, one, "block3", classes=[10])
-    with pytest.raises(traitlets.TraitError, match="step=21"):
-        figure.step = 21
-    with pytest.raises(traitlets.TraitError, match="target=12"):
-        figure.target = 12
 
 
 @pytest.mark.skipif(not samples.has_photo_weights(), reason="the weights are not installed")

@@ -6,13 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-import hookscope
 from hookscope import samples
-from hookscope.layers import LayerNotFoundError
 from hookscope_course.digits import SentReceived
-from tests.course.digits.conftest import DigitReader
+from tests.course.figures.table import DigitReader
 
 FIVE = samples.digit(5)
+
+
+@pytest.fixture
+def reader() -> DigitReader:
+    """The colleague's program of chapter 00."""
+    return DigitReader()
 
 
 def by_hand(layer: nn.Module, model: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,34 +74,3 @@ def test_another_change_is_counted() -> None:
             return self.network(scan)
 
     assert "block1 received another image: 6 of 784 values differ" in SentReceived(Brighter(), FIVE).alt
-
-
-def test_the_model_is_as_it_was(reader: DigitReader) -> None:
-    reader.train()
-    own = reader.network.block1.register_forward_hook(lambda *_: None)
-    figure = SentReceived(reader, FIVE)
-    figure.place = "door"
-    own.remove()
-    assert reader.training
-    assert len(hookscope.census(reader).rows) == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        (
-            {"layer": "block2"},
-            ValueError,
-            r"'network.block2' receives \(1, 16, 28, 28\), and you sent \(1, 1, 28, 28\)",
-        ),
-        ({"layer": "blok1"}, LayerNotFoundError, "blok1"),
-        ({"digit": FIVE[0]}, ValueError, r"digit has the shape \(1, 28, 28\)\. Pass one gray image"),
-        ({"digit": [FIVE]}, ValueError, "digit is list"),
-        ({"layer": "conv"}, ValueError, "picks 3 layers, network.block1.conv"),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    reader: DigitReader, given: dict[str, object], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        SentReceived(reader, **{"digit": FIVE} | given)  # type: ignore[arg-type]

@@ -78,17 +78,6 @@ def test_no_single_channel_turns_the_5() -> None:
     assert "the model still reads a 5" in figure.sentence
 
 
-def test_what_does_not_fit_is_refused_and_nothing_moves() -> None:
-    figure = SilenceChannel(NET, samples.digit(1))
-    with pytest.raises(Exception, match=r"there is no channel 16\. Pass 0 to 15"):
-        figure.channel = 16
-    with pytest.raises(Exception, match=r"factor=3\.0 is out of range\. Pass 0 to 2"):
-        figure.factor = 3
-    assert (figure.channel, figure.factor) == (0, 1)
-    with pytest.raises(TypeError, match=r"the layer 'head' returns a tensor \(1, 10\)"):
-        SilenceChannel(NET, samples.digit(1), "head")
-
-
 def test_a_model_that_raises_gives_a_sentence_and_the_figure_goes_on() -> None:
     net = samples.digit_cnn()
     figure = SilenceChannel(net, samples.digit(1))

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import hookscope
 from hookscope import samples
 from hookscope_course.digits import SlidingFilter
 
@@ -102,31 +101,6 @@ def test_the_verdict_compares_the_pixel_of_the_guess_with_the_highest() -> None:
     assert figure.verdict == f"Your pixel: {maps[10].max():.3f}, the highest!"
     figure.channel = 3
     assert figure.verdict == ""
-
-
-def test_what_does_not_fit_is_refused_and_nothing_moves() -> None:
-    figure = SlidingFilter(NET, FIVE)
-    with pytest.raises(Exception, match=r"channel=16 is out of range\. Pass 0 to 15"):
-        figure.channel = 16
-    with pytest.raises(Exception, match=r"row=28 is out of range\. Pass 0 to 27"):
-        figure.row = 28
-    with pytest.raises(Exception, match=r"answer=\[28, 0\]: pass a row and a column"):
-        figure.answer = [28, 0]
-    assert (figure.channel, figure.row, figure.answer) == (0, 14, [])
-    with pytest.raises(TypeError, match=r"'block2\.conv' is Conv2d.* Pick a Conv2d with one input channel"):
-        SlidingFilter(NET, FIVE, "block2.conv")
-    with pytest.raises(TypeError, match="does not get the digit itself"):
-        SlidingFilter(Inverted(), FIVE, "block1.conv")
-    assert len(hookscope.census(NET).rows) == 0
-
-
-class Inverted(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = samples.digit_cnn()
-
-    def forward(self, scan: Tensor) -> Tensor:
-        return self.network(1 - scan)
 
 
 def test_the_sum_in_the_sentence_is_right_to_the_last_digit() -> None:

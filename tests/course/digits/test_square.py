@@ -70,18 +70,12 @@ def test_tries_and_the_smallest_square_are_counted() -> None:
     assert figure._score() == "Squares tried: 2. Smallest that gives a 5: 3 × 3, 9 pixels."
 
 
-def test_the_square_stays_inside_and_wrong_values_are_refused() -> None:
+def test_the_square_stays_inside() -> None:
     figure = FoolingSquare(NET, NINE)
     figure.size, figure.row, figure.column = 5, 27, 27
     assert (figure.row, figure.column) == (23, 23)
     figure.size = 20
     assert (figure.row, figure.column) == (8, 8)
-    with pytest.raises(Exception, match=r"size=29 is out of range\. Pass 0 to 28"):
-        figure.size = 29
-    with pytest.raises(Exception, match="goal=9: pass one of"):
-        figure.goal = 9
-    with pytest.raises(ValueError, match="goal=9: the model reads a 9 already"):
-        FoolingSquare(NET, NINE, goal=9)
 
 
 def test_the_map_holds_what_is_read_in_each_place() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 import cloudpickle
@@ -76,30 +75,10 @@ def test_two_and_four_become_three_and_three():
     assert "both ranks" not in bridge.alt
 
 
-@pytest.mark.parametrize(
-    ("act", "text"),
-    [
-        (
-            lambda: Bridge().move("backward hook"),
-            "there is no place 'backward hook' on the rails; there are for",
-        ),
-        (lambda: setattr(Bridge(), "place", 6), "place=6: the places are 0 to 5"),
-        (lambda: Bridge(RECORDED[:1]), "Bridge takes what two ranks returned"),
-        (lambda: Bridge([{"weight": 1.0}] * 2), "Bridge takes what two ranks returned"),
-    ],
-)
-def test_what_is_not_there_is_refused(act, text):
-    with pytest.raises(ValueError, match=re.escape(text)):
-        act()
-
-
 @pytest.mark.parametrize("narrow", [False, True])
-def test_everything_stands_in_the_drawing_and_every_place_on_its_rail(narrow):
+def test_every_place_is_on_its_rail(narrow):
     layout = _lay_out(narrow=narrow)
     width, height = layout["size"]
-    for _, _, x, y, w, h, _ in layout["boxes"]:
-        assert 0 < x - w / 2 < x + w / 2 < width
-        assert 0 < y - h / 2 < y + h / 2 < height
     for slots, tracks, plates, meet in zip(
         *(layout[key] for key in ("slots", "tracks", "plates", "meet")), strict=True
     ):

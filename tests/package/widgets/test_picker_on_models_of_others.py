@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,20 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.widgets import LayerPicker
+from tests.shared.awkward import Net
 from tests.shared.language import IDS, llama
-
-
-class Do(nn.Module):
-    """Calls a function with itself and its inputs."""
-
-    def __init__(self, function: Callable[..., Any], **layers: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(self, *inputs)
 
 
 class Two(nn.Module):
@@ -92,7 +79,7 @@ def test_the_user_chooses_what_the_gradient_is_of() -> None:
 
 
 def test_features_are_not_called_scores() -> None:
-    net = Do(lambda self, x: {"pooler_output": self.layer(x)}, layer=nn.Linear(4, 5))
+    net = Net(lambda self, x: {"pooler_output": self.layer(x)}, layer=nn.Linear(4, 5))
     picker = LayerPicker(net, torch.randn(2, 4), layer="layer", show="gradient")
     assert picker.goal == ("Gradient of the sum of output['pooler_output'], because its 5 values are not class scores.")
 
@@ -117,8 +104,8 @@ def _deep(tensor: Tensor, levels: int) -> Any:
     ids=["slots", "deque", "set", "12 levels"],
 )
 def test_a_tensor_is_found_wherever_a_capture_finds_it(pack: Any, take: Any) -> None:
-    inner = Do(lambda self, x: pack(self.layer(x)), layer=nn.Linear(2, 2))
-    picker = LayerPicker(Do(lambda self, x: take(self.inner(x)), inner=inner), torch.ones(1, 2), layer="inner")
+    inner = Net(lambda self, x: pack(self.layer(x)), layer=nn.Linear(2, 2))
+    picker = LayerPicker(Net(lambda self, x: take(self.inner(x)), inner=inner), torch.ones(1, 2), layer="inner")
     assert picker.problem == ""
     assert picker.activation.shape == (1, 2)
 
@@ -132,7 +119,7 @@ def _leaves(value: Any) -> Any:
 
 @pytest.mark.parametrize("layout", ["coordinates", "rows"])
 def test_a_sparse_input_hinders_no_gradient(layout: str) -> None:
-    net = Do(lambda self, x, adjacency: torch.sparse.mm(adjacency, self.layer(x)), layer=nn.Linear(4, 3))
+    net = Net(lambda self, x, adjacency: torch.sparse.mm(adjacency, self.layer(x)), layer=nn.Linear(4, 3))
     adjacency = torch.eye(5).to_sparse() if layout == "coordinates" else torch.eye(5).to_sparse_csr()
     picker = LayerPicker(net, torch.randn(5, 4), adjacency, layer="layer", show="gradient")
     assert picker.problem == ""
@@ -144,14 +131,14 @@ def test_a_sparse_input_hinders_no_gradient(layout: str) -> None:
 def test_values_of_other_layouts_are_shown_dense(kind: str) -> None:
     if kind == "quantized":
         quantize = partial(torch.quantize_per_tensor, scale=0.5, zero_point=0, dtype=torch.quint8)
-        net = Do(lambda self, x: self.layer(quantize(x)).dequantize(), layer=nn.ReLU())
+        net = Net(lambda self, x: self.layer(quantize(x)).dequantize(), layer=nn.ReLU())
         picker = LayerPicker(net, torch.tensor([[0.5, 2.0]]), layer="layer")
         assert picker.problem == ""
         assert picker.activation.tolist() == [[0.5, 2.0]]
         return
     layout = torch.jagged if kind == "jagged" else torch.strided
     rows = torch.nested.nested_tensor([torch.ones(1, 2), torch.ones(3, 2)], layout=layout)
-    net = Do(lambda self, x: self.layer(x), layer=nn.Linear(2, 4))
+    net = Net(lambda self, x: self.layer(x), layer=nn.Linear(2, 4))
     picker = LayerPicker(net, rows, layer="layer")
     assert picker.problem == ""
     assert picker.activation.shape == (2, 3, 4)
@@ -193,7 +180,7 @@ class Reversible(torch.autograd.Function):
 
 @pytest.mark.parametrize("had", [False, True])
 def test_gradients_of_parameters_are_left_as_they_were(had: bool) -> None:
-    net = Do(
+    net = Net(
         lambda self, x: Reversible.apply(self.first(x), self.block, *self.block.parameters()),
         first=nn.Linear(3, 3),
         block=nn.Linear(3, 3),

@@ -7,11 +7,9 @@ import threading
 
 import pytest
 import torch
-import traitlets
 from torch import nn
 
 from hookscope import census
-from hookscope.layers import LayerNotFoundError
 from hookscope.recordings.event import GIVEN
 from hookscope.recordings.record import record
 from hookscope.widgets import player as player_module
@@ -44,37 +42,6 @@ def test_index_and_event_follow_each_other():
         assert player.event is event
     player.index = -1
     assert player.event is None
-
-
-@pytest.mark.parametrize("index", [-2, 20, 1000])
-def test_an_index_outside_is_refused_and_the_old_one_stays(index):
-    player = OrderPlayer(recorded())
-    player.index = 7
-    with pytest.raises(IndexError, match=rf"no event {index}: set index from -1 \(before the first event\) to 19"):
-        player.index = index
-    assert player.index == 7
-
-
-def test_an_index_that_is_no_integer_is_refused():
-    player = OrderPlayer(recorded())
-    with pytest.raises(traitlets.TraitError, match="index"):
-        player.index = "first"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error", "text"),
-    [
-        ({"recording": nested()}, TypeError, r"recording must be a Recording, not Sequential"),
-        ({"kinds": "forwards"}, ValueError, "no kind 'forwards'. The kinds are forward_pre, forward"),
-        ({"kinds": "step_pre"}, ValueError, "no events of kind step_pre. It has forward_pre"),
-        ({"layers": "0.2"}, LayerNotFoundError, r"no event of layer '0\.2'. Did you mean '0\."),
-        ({"layers": "nowhere"}, LayerNotFoundError, r"no event of layer 'nowhere'. The layers are \(root\), 0, 0\.0"),
-        ({"layers": []}, ValueError, "Name at least one layer"),
-    ],
-)
-def test_what_it_cannot_play(wrong, error, text):
-    with pytest.raises(error, match=text):
-        OrderPlayer(**({"recording": recorded()} | wrong))
 
 
 def test_a_recording_without_events_says_how_to_get_some():
@@ -193,15 +160,8 @@ def test_it_shows_the_timeline_before_it_runs_and_reads_without_it():
     player = OrderPlayer(recording)
     assert player.png == recording.picture().png
     assert player.alt == recording.picture().alt
-    data, _ = player._repr_mimebundle_()
-    assert data["image/png"] == player.png
-    assert f'alt="{player.alt}"' in data["text/html"]
-    assert data["text/plain"] == repr(player)
     assert len(repr(player).splitlines()) == 21
-    assert repr(player).startswith(
-        "OrderPlayer: before the first of 20 events (10 forward, 10 backward)\n   1  forward pre"
-    )
-    assert " at 0x" not in repr(player)
+    assert "before the first of 20 events (10 forward, 10 backward)\n   1  forward pre" in repr(player)
 
 
 def test_without_matplotlib_it_plays_all_the_same(monkeypatch):

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import hookscope
-from hookscope import LayerNotFoundError
 from hookscope.interp.attentions.drawing import draw_head
 from hookscope.interp.widgets.attention import AttentionPicker
 
@@ -68,30 +67,3 @@ def test_its_caption_speaks_of_no_greatest_weight_since_no_column_has_it(maps):
     picture = draw_head(causal, 0, 0)
     assert [*picture.rows[0]] == ["query", "looks most at", "weight", "entropy (bits)"]
     assert "greatest weight" not in picture.caption
-
-
-def test_the_page_says_so(maps):
-    picker = AttentionPicker(maps)
-    picker.set_state({"layer": "narrow", "_request": 1})
-    picker.set_state({"head": 1, "_request": 2})
-    assert (picker.layer, picker.head, picker._response) == ("narrow", 1, 2)
-    assert "head 1 of 2" in picker.alt
-
-
-def test_what_is_not_there(maps):
-    picker = AttentionPicker(maps)
-    with pytest.raises(LayerNotFoundError, match="did you mean 'wide'"):
-        picker.layer = "wied"
-    with pytest.raises(IndexError, match="no head 4"):
-        picker.head = 4
-    with pytest.raises(IndexError, match="no sample 2"):
-        picker.sample = 2
-    assert (picker.layer, picker.head, picker.sample) == ("wide", 0, 0)
-    with pytest.raises(LayerNotFoundError):
-        AttentionPicker(maps, layer="nothing")
-    with pytest.raises(ValueError, match="no attribute 'row'"):
-        AttentionPicker(maps, row=1)
-    with pytest.raises(TypeError, match=r"maps must be AttentionMaps, not Two"):
-        AttentionPicker(Two())
-    with pytest.raises(ValueError, match="no attention map to show: 0 maps"):
-        AttentionPicker(hookscope.attention(nn.ReLU(), torch.ones(2)))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import LayerNotFoundError, census, samples
+from hookscope import census, samples
 from hookscope.interp.widgets.output_table import compare_outputs
 from hookscope.interp.widgets.patch_map import ABOVE, NAN, NOT_RUN, PatchMap
 from tests.shared.language import IDS, gpt2
@@ -216,29 +216,3 @@ def test_an_edit_that_fails_leaves_nothing_old_behind() -> None:
     patches.column = 2
     assert patches.problem == ""
     assert "the model now gives" in patches._notes[0]
-
-
-def test_what_is_not_there(language: Any) -> None:
-    found = language[1]
-    patches = PatchMap(found, layer=LAYERS[0], column=2, vocabulary=VOCABULARY)
-    with pytest.raises(LayerNotFoundError, match=r"did you mean 'transformer\.h\.0'"):
-        patches.layer = "transformer.h0"
-    with pytest.raises(IndexError, match="no position 5 in this sweep"):
-        patches.column = 5
-    with pytest.raises(IndexError, match="no sample 2: the output has 2"):
-        patches.sample = 2
-    with pytest.raises(IndexError, match="no position 5: the output has 5"):
-        patches.position = 5
-    assert (patches.layer, patches.column, patches.sample, patches.position) == (LAYERS[0], 2, 0, -1)
-    with pytest.raises(TypeError, match=r"sweep must be a Sweep, not list"):
-        PatchMap([])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"no attribute 'row'\. Choose from layer, column, sample and position"):
-        PatchMap(found, row=1)
-    with pytest.raises(
-        ValueError, match=r"the model returns \['logits'\] \(2, 5, 20\), .* but no tensor .* with 3 values"
-    ):
-        PatchMap(found, vocabulary=["a", "b", "c"])
-    with pytest.raises(ValueError, match=r"classes= needs an output of shape \(samples, classes\)"):
-        PatchMap(found, classes=["a"])
-    with pytest.raises(ValueError, match="not both"):
-        PatchMap(found, classes=["a"], vocabulary=["a"])

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import hookscope
-from hookscope import LayerNotFoundError, samples
+from hookscope import samples
 from hookscope.interp.widgets.token import TokenPicker
 from tests.shared.read import IDS, WORDS, Reader
 
@@ -95,46 +95,9 @@ def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
     assert picker.look_png not in (b"", first)
 
 
-def test_the_page_says_so(picker: TokenPicker) -> None:
-    before = picker.png
-    picker.set_state({"layer": "blocks.0", "token": 1, "_request": 1})
-    picker.set_state({"show": "norm", "sample": 1, "_request": 2})
-    assert (picker.layer, picker.token, picker.show, picker.sample, picker._response) == ("blocks.0", 1, "norm", 1, 2)
-    assert picker.png != before
-    assert picker._tokens[0] == "a"
-    assert picker._description.startswith("blocks.0, token 1 cat: norm")
-    assert picker.problem == ""
-
-
-def test_what_is_not_there(picker: TokenPicker) -> None:
-    with pytest.raises(LayerNotFoundError, match=r"did you mean 'blocks\.2'"):
-        picker.layer = "block.2"
-    with pytest.raises(IndexError, match="no token 6: there are 6 tokens"):
-        picker.token = 6
-    with pytest.raises(IndexError, match="no sample 2"):
-        picker.sample = 2
-    with pytest.raises(IndexError, match="no head 1"):
-        picker.head = 1
-    with pytest.raises(ValueError, match="show='loss': choose 'final word'"):
-        picker.show = "loss"
-    with pytest.raises(LayerNotFoundError, match=r"no map 'blocks\.0\.heads\.0' in layer 'blocks\.2'"):
-        picker.attention = "blocks.0.heads.0"
-    assert (picker.layer, picker.token, picker.sample, picker.head) == ("blocks.2", 5, 0, 0)
-
-
-def test_options_are_checked_when_they_are_given() -> None:
-    with pytest.raises(ValueError, match="tokens has 2 strings, but there are 6 positions"):
-        TokenPicker(Reader(), IDS, tokens=["the", "cat"])
+def test_each_sample_has_its_own_tokens() -> None:
     with pytest.raises(ValueError, match="tokens has 1 string, but there are 6 positions"):
         TokenPicker(Reader(), IDS, tokens=["the"])
-    with pytest.raises(ValueError, match="tokens has 1 lists for 2 samples"):
-        TokenPicker(Reader(), IDS, tokens=[["the"] * 6])
-    with pytest.raises(TypeError, match="tokens contains 1, which is not a string"):
-        TokenPicker(Reader(), IDS, tokens=[1] * 6)
-    with pytest.raises(ValueError, match="vocabulary has 2 words, but the lens makes logits for 10"):
-        TokenPicker(Reader(), IDS, vocabulary=["the", "cat"])
-    with pytest.raises(TypeError, match="vocabulary is a dict"):
-        TokenPicker(Reader(), IDS, vocabulary={"the": 0})
     assert TokenPicker(Reader(), IDS, tokens=[list("abcdef"), list("uvwxyz")])._texts[1] == tuple("uvwxyz")
 
 

@@ -1,4 +1,4 @@
-"""What tests of more than one widget start from."""
+"""What the tests of the course share."""
 
 from __future__ import annotations
 

@@ -1,0 +1,206 @@
+"""What every interactive figure promises: one table, one test for each promise."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import ipywidgets
+import pytest
+import torch
+import traitlets
+from torch import nn
+
+from hookscope import widgets
+from hookscope.widgets import base
+from hookscope_course import digits, scenes
+from hookscope_course import widgets as course_widgets
+from tests.course.figures.table import FIGURES
+from tests.shared import ROOT
+from tests.shared.recorded import hooks_on
+
+REASONS = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, traitlets.TraitError)
+CLASS = re.compile(r"^class (\w+)\((?:HookWidget|CodeWidget|Finder)\)", re.MULTILINE)
+
+
+def make(name: str) -> Any:
+    return FIGURES[name].make(FIGURES[name].model())
+
+
+@cache
+def fresh(name: str) -> Any:
+    """Make a figure once, for tests that leave it as it is."""
+    return make(name)
+
+
+def set_all(figure: Any, traits: dict[str, Any]) -> None:
+    for trait, value in traits.items():
+        setattr(figure, trait, value)
+
+
+def state_of(figure: Any) -> dict[str, Any]:
+    """Everything that the page has, and that a reader without it has."""
+    private = {"_request", "_response", "_esm", "_css", "layout", "problem"}
+    shown = {"repr": repr(figure), "numbers": str(figure.numbers()), "still": figure.png}
+    return shown | {name: value for name, value in figure.get_state().items() if name not in private}
+
+
+def read(figure: Any) -> str:
+    """What a reader without a kernel finds: the words and the numbers."""
+    return f"{figure.alt}\n{figure!r}\n{figure.numbers()}"
+
+
+every_figure = pytest.mark.parametrize("name", FIGURES)
+
+
+def test_these_are_all_figures() -> None:
+    classes = {name for file in (ROOT / "helpers").rglob("*.py") for name in CLASS.findall(file.read_text("utf-8"))}
+    classes -= {"CodeWidget", "Finder", "GuessWidget"}  # two bases, and the card of a question
+    assert {name.partition(",")[0] for name in FIGURES} == classes | {"Counter"}
+    exported = {*widgets.__all__, *course_widgets.__all__, *scenes.__all__, *digits.__all__}
+    assert {name for name in exported if name[0].isupper()} <= classes
+    for package in (scenes, digits, course_widgets):
+        assert set(package.__all__) == set(package._FILES)
+        with pytest.raises(AttributeError, match="no attribute 'Other'"):
+            package.Other  # noqa: B018
+
+
+def test_figures_are_imported_when_they_are_asked_for() -> None:
+    code = "from hookscope_course import digits, reference, scenes, widgets; import sys; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"anywidget", "torch"} & {*found.stdout.split()}
+
+
+@every_figure
+def test_a_picture_with_words_and_numbers_stands_in_for_it(name: str) -> None:
+    one, two = fresh(name), make(name)
+    data, _ = one._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["text/plain"] == repr(one) == repr(two)
+    assert "0x" not in repr(one)
+    if FIGURES[name].has_picture:
+        assert data["image/png"].startswith(b"\x89PNG")
+        assert len(one.alt) > 20
+        assert f'<img alt="{one.alt[:1000]}' in html.unescape(data["text/html"])
+        assert ("<table" in data["text/html"]) == bool(one.numbers())
+        assert one.numbers() or FIGURES[name].secret
+        assert two._repr_mimebundle_()[0]["text/html"] == data["text/html"]
+
+
+@every_figure
+def test_the_page_does_as_python_does(name: str) -> None:
+    """What is set trait by trait is the same in one message."""
+    row, python, page, before = FIGURES[name], make(name), make(name), fresh(name)
+    set_all(python, row.sets)
+    messages = [row.sets] if row.together else [{trait: value} for trait, value in row.sets.items()]
+    for number, message in enumerate(messages, 1):
+        page.set_state({**message, "_request": number})
+    assert (page.problem, python.problem, page._response) == ("", "", len(messages))
+    state, was = state_of(python), state_of(before)
+    assert state_of(page) == state
+    for trait, value in row.sets.items():
+        assert page.get_state([trait])[trait] == value
+    changed = [key for key in ("still", "repr", "numbers", "alt") if state[key] != was[key]]
+    assert bool(changed) == row.follows
+
+
+@every_figure
+def test_what_cannot_be_is_refused_and_nothing_moves(name: str) -> None:
+    figure = fresh(name)
+    before = state_of(figure)
+    for trait, value, words in FIGURES[name].refused:
+        with pytest.raises(REASONS, match=re.escape(words)):
+            setattr(figure, trait, value)
+        assert state_of(figure) == before, (trait, value)
+    for act, words in FIGURES[name].calls:
+        with pytest.raises(REASONS, match=re.escape(words)):
+            act(figure)
+        assert state_of(figure) == before, words
+
+
+@pytest.mark.parametrize("name", [name for name, row in FIGURES.items() if row.secret or row.hidden])
+def test_before_the_guess_nothing_is_told(name: str) -> None:
+    row, figure = FIGURES[name], make(name)
+    secrets, before = row.secret(figure) if row.secret else (), figure.png
+    assert not [secret for secret in secrets if re.search(secret, read(figure))]
+    if row.hidden:
+        with pytest.raises(RuntimeError, match="hidden until you have guessed"):
+            getattr(figure, row.hidden)
+    if row.reveal:
+        set_all(figure, row.reveal)
+        assert [secret for secret in secrets if re.search(secret, read(figure))] or not secrets
+        assert not row.hidden or (getattr(figure, row.hidden) and figure.png != before)
+    for trait, value, words in row.final:
+        with pytest.raises(REASONS, match=re.escape(words)):
+            setattr(figure, trait, value)
+
+
+@every_figure
+def test_the_model_is_left_as_it_was(name: str) -> None:
+    """Its hooks, modes, weights and gradients, and the random numbers."""
+    net = FIGURES[name].model() or nn.Sequential(nn.Linear(1, 1))
+    modules = [*net.train().modules()]
+    modules[-1].eval()
+    modules[1].register_forward_hook(lambda *_: None)
+    first, *others = net.parameters()
+    first.grad = torch.ones_like(first)
+    hooks, modes = hooks_on(net), [module.training for module in modules]
+    state = {key: tensor.clone() for key, tensor in net.state_dict().items()}
+    numbers = torch.get_rng_state()
+    figure = FIGURES[name].make(net)
+    set_all(figure, FIGURES[name].sets)
+    assert bool(figure.png) == FIGURES[name].has_picture
+    assert FIGURES[name].is_random or torch.equal(torch.get_rng_state(), numbers)
+    assert hooks_on(net) == hooks
+    assert [module.training for module in modules] == modes
+    assert all(torch.equal(tensor, state[key]) for key, tensor in net.state_dict().items())
+    assert torch.equal(first.grad, torch.ones_like(first))
+    assert all(parameter.grad is None for parameter in others)
+
+
+@every_figure
+def test_nothing_is_left_when_its_cell_runs_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for run in range(3):
+        monkeypatch.setattr(base, "_get_cell", lambda run=run: (f"the cell of {name}", run))
+        make(name)
+        counts.append(len(ipywidgets.widgets.widget._instances))
+    assert counts[0] == counts[1] == counts[2]
+
+
+@every_figure
+def test_an_error_in_a_callback_is_a_sentence_and_the_figure_goes_on(name: str) -> None:
+    figure = fresh(name)
+    with figure.catch_errors():
+        raise ValueError("the reason\nand its details")
+    assert figure.problem == "ValueError: the reason"
+    with figure.catch_errors():
+        pass
+    assert figure.problem == ""
+
+
+@every_figure
+def test_its_script_is_one_module_and_loads_nothing(name: str) -> None:
+    figure = fresh(name)
+    assert figure._esm.count("export default") == 1
+    script = figure._esm.replace("http://www.w3.org/2000/svg", "")  # the name of a kind of element: nothing is loaded
+    assert not re.search(r"https?://|\bimport\b.*from|innerHTML", script)
+    assert "url(" not in figure._css
+    assert "run the cells from the top down to this one" in script, "what it says without a kernel"
+    assert "Kernel → Restart Kernel and Run up to Selected Cell…" in script
+    assert "run this cell again" not in script.lower()
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("name", [name for name, row in FIGURES.items() if row.boxes])
+def test_all_boxes_stand_in_the_drawing_and_beside_each_other(name: str, narrow: bool) -> None:
+    (width, height), boxes = FIGURES[name].boxes(narrow)
+    for at, (x, y, w, h) in enumerate(boxes):
+        assert 0 <= x - w / 2 < x + w / 2 <= width
+        assert 0 <= y - h / 2 < y + h / 2 <= height
+        for left, top, wide, high in boxes[:at]:
+            assert abs(x - left) >= (w + wide) / 2 or abs(y - top) >= (h + high) / 2
