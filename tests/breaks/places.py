@@ -628,7 +628,7 @@ BREAKS = [
         '                "mistake": ": ".join(self._right(at)),\n',
         "the table of numbers below the sealed models tells the mistakes before they are found",
         (r"SealedModels",),
-        ("tests/course/scenes/test_sealed",),
+        ("tests/course/figures",),
         special=True,
     ),
     Break(
@@ -638,7 +638,7 @@ BREAKS = [
         "        row, column = min(self.row, self._height - 1), min(self.column, self._width - 1)\n",
         "a square that reaches over the edge is not moved back into the image",
         (r"FoolingSquare",),
-        ("tests/course/digits/test_square", "tests/course/digits/test_promises"),
+        ("tests/course/digits/test_square",),
         special=True,
         keys="stays_inside",
     ),
