@@ -1,10 +1,11 @@
-"""What all test paths share, `tests` and `notebooks`: how a notebook is checked, and what stays in one process."""
+"""What all test paths share: how a notebook is checked, what a page says, and what stays in one process."""
 
 from __future__ import annotations
 
 import gc
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,20 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = kept.enter_context(tempfile.TemporaryDirectory())
         os.environ.update(kept.enter_context(preloaded(Path(folder))))
         config.add_cleanup(kept.close)
+
+
+@pytest.fixture
+def says(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Fail if the pages beside a file of facts no longer have one of the sentences that a fact proves."""
+    folder = request.path.parent
+    pages = [*folder.rglob("*.md"), *folder.glob("*.toml")]
+    texts = [" ".join(page.read_text(encoding="utf-8").replace("\\\n", "\n").split()) for page in pages]
+
+    def check(*sentences: str) -> None:
+        gone = [sentence for sentence in sentences if not any(sentence in text for text in texts)]
+        assert not gone, f"no page in {folder.name} says this any more; is the new sentence true? {gone}"
+
+    return check
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -79,11 +79,12 @@ def chosen(changed: list[str]) -> dict[str, str]:
     packages = list(dict.fromkeys(package for file in others if (package := package_of(file))))
     imports = _imports()
 
-    add([ROOT / file for file in changed if re.search(r"(^|/)test_\w+\.py$", file)], "changed")
+    add([ROOT / file for file in changed if re.search(r"(^|/)(test|facts)_\w+\.py$", file)], "changed")
     for package in packages:
         add(own_tests(package), f"{package} changed")
     for file, chapter in chapters.items():
         if file.startswith("lessons/"):
+            add([ROOT / f"lessons/{chapter}/facts_{chapter[:2]}.py"], "proves sentences of the lesson")
             add([ROOT / f"notebooks/{chapter}.ipynb"], "its lesson changed")
     if chapters:
         add([ROOT / file for file in EVERY_CHAPTER], "looks at every chapter")

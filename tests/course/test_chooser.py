@@ -22,6 +22,7 @@ from hookscope_course.history import make, records
 from hookscope_course.reference.chooser import GROUPS, Chooser
 from lessons.build import reading, since
 from tests.shared import ROOT
+from tests.shared.rows import for_each
 
 ROWS = reading.rows_of("chooser.toml", "want")
 
@@ -149,7 +150,7 @@ def test_without_an_option_of_its_hook_a_snippet_prints_something_else(row: dict
     assert changed(row, hook, drop) != row["prints"]
 
 
-@each_row
+@for_each(ROWS)
 def test_a_snippet_is_short_and_stands_alone(row: dict) -> None:
     lines = [line for line in row["snippet"].splitlines() if line]
     assert len(lines) <= 12
@@ -209,7 +210,7 @@ def test_the_lines_run_on_a_model_of_ones_own(row: dict, tmp_path, monkeypatch: 
             distributed.destroy_process_group()
 
 
-@each_row
+@for_each(ROWS)
 def test_the_lines_are_few_and_call_what_the_row_names(row: dict) -> None:
     lines = row["lines"].strip().splitlines()
     assert len(lines) <= 8

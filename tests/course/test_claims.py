@@ -8,6 +8,7 @@ import pytest
 
 from lessons.build import filling, reading
 from tests.course.claims import DEMONSTRATIONS, Found, d2, d3, d4, found_in_facts  # noqa: F401, d2 … add to the first
+from tests.shared.rows import for_each
 
 CLAIMS = reading.claims()["claims"]
 DOCUMENTS = reading.claims()["documents"]
@@ -15,7 +16,7 @@ LESSONS = {reading.name_of(path)[:2]: path.read_text(encoding="utf-8") for path 
 LESSONS.pop("in")  # the index is no chapter
 RUNS = reading.data_file("claims.toml").parent / "runs"
 
-each_claim = pytest.mark.parametrize("row", CLAIMS.values(), ids=lambda row: row["id"])
+each_claim = for_each(CLAIMS.values())
 
 
 @pytest.mark.parametrize("claim", [name for name, row in CLAIMS.items() if "facts" in row])

@@ -19,6 +19,7 @@ from hookscope_course.practice.question import Question, questions_of
 from lessons.build import teaching
 from lessons.build.showing import OPENING
 from tests.shared.lessons import CHAPTERS, REFERENCES
+from tests.shared.rows import for_each
 
 NUMBERS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 12: "twelve"}
 """Numbers that are also looked for as words; "one", "two" and "zero" stand in too many sentences that tell nothing."""
@@ -82,7 +83,7 @@ def all_asked() -> list[Asked]:
 
 
 ASKED = all_asked()
-ALL = pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.about)
+ALL = for_each(ASKED)
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,9 @@ import re
 from functools import cache
 from typing import Any
 
-import pytest
-
 from lessons.build import reading
 from tests.shared.lessons import CHAPTERS
+from tests.shared.rows import for_each
 
 WANTS = [row for row in reading.rows_of("chooser.toml", "want") if "section" in row]
 TERMS = [row for row in reading.rows_of("glossary.toml", "term") if "section" in row]
@@ -56,12 +55,12 @@ def trouble_of_term(row: dict[str, Any]) -> str:
     )
 
 
-@pytest.mark.parametrize("row", WANTS, ids=lambda row: row["want"])
+@for_each(WANTS)
 def test_a_want_is_taught_where_its_row_says(row: dict[str, Any]) -> None:
     assert trouble_of_want(row) == ""
 
 
-@pytest.mark.parametrize("row", TERMS, ids=lambda row: row["english"])
+@for_each(TERMS)
 def test_a_term_is_explained_where_its_row_says(row: dict[str, Any]) -> None:
     assert trouble_of_term(row) == ""
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 import weakref
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from hookscope import samples
 from hookscope_course.practice import ____
@@ -27,8 +21,6 @@ from hookscope_course.projects import (
     show_push,
     train_epoch,
 )
-from tests.course.test_hundred_more_sentences import says
-from tests.course.test_hundred_sentences import text_of
 
 
 def test_dead_units_are_counted_by_epoch() -> None:
@@ -152,96 +144,3 @@ def train_on_digits(seed: int, rates: list[float]) -> tuple[Tensor, int]:
             train_epoch(mlp, lr)
     test = samples.digits("test")
     return dead, int((mlp(test.images.double()).argmax(dim=1) == test.labels).sum())
-
-
-@pytest.mark.slow
-def test_one_bad_epoch_kills_layer_1_for_good_with_each_of_ten_seeds() -> None:
-    """Units of layer 2 wake up in each of ten runs, and no unit of layer 1."""
-    says(
-        "12",
-        "In layer 1 the images stay the same, too, so the unit stays dead. In layer 2 the input changes while layer 1 "
-        "learns, and some units wake up. Five good epochs do not make up for the bad one, because most of layer 1 "
-        "stays dead. We tried ten seeds, and all of this held for each of them.",
-    )
-    for seed in range(10):
-        dead, right = train_on_digits(seed, [1.0] + [0.2] * 5)
-        fresh, right_of_fresh = train_on_digits(seed, [0.2] * 6)
-        woke = (dead[:-1] & ~dead[1:]).sum(dim=(0, 2))
-        assert woke[0] == 0 < woke[1]
-        assert fresh[-1, 0].sum() < 15 < 40 < dead[-1, 0].sum()
-        assert right < right_of_fresh - 20
-
-
-@torch.no_grad()
-def test_a_random_push_turns_at_most_one_scan() -> None:
-    """The push toward the 8 turns half of the 3s at strength 0.6, and 200 random pushes turn one at most."""
-    says(
-        "12",
-        "At strength 0.6, more than half of the scans have turned. … We tried 200 random pushes, and none turned more "
-        "than one scan into an 8.",
-    )
-    net, train, test = samples.digit_cnn(), samples.digits("train"), samples.digits("test")
-    of_train, of_test = (net.block3(net.block2(net.block1(each.images))) for each in (train, test))
-    push = of_train[train.labels == 8].mean(dim=0) - of_train[train.labels == 3].mean(dim=0)
-    threes = of_test[test.labels == 3][:24]
-    assert [int((net.head(threes + strength * push).argmax(dim=1) == 8).sum()) for strength in (0.55, 0.6)] == [11, 13]
-    torch.manual_seed(0)
-    for _ in range(200):
-        random = torch.randn_like(push)
-        logits = net.head(threes + random * push.norm() / random.norm())
-        others = logits.clone()
-        others[:, 8] = -torch.inf
-        lead = logits[:, 8] - others.amax(dim=1)
-        assert lead.sort().values[-2] < -0.5, "no second scan is near"
-
-
-@torch.no_grad()
-def test_the_weakest_repair_of_the_7_changes_few_other_scans() -> None:
-    """In steps of 0.01, it is one scan at block1, none at block2 and two at block3."""
-    why = "In steps of 0.01, the weakest repair of the 7 changes one other test scan at `block1`, none at"
-    assert why in text_of("12", "exercises.md")
-    net, train, test = samples.digit_cnn(), samples.digits("train"), samples.digits("test")
-    before = net(test.images).argmax(dim=1)
-    (at,) = ((test.labels == 7) & (before == 8)).nonzero()[0].tolist()
-    changed, outputs, rest = [], [train.images, test.images], [*net.children()]
-    while rest[1:]:
-        layer = rest.pop(0)
-        outputs = [layer(each) for each in outputs]
-        push = outputs[0][train.labels == 7].mean(dim=0) - outputs[0][train.labels == 8].mean(dim=0)
-        repaired = (
-            step / 100
-            for step in range(101)
-            if nn.Sequential(*rest)(outputs[1][at, None] + step / 100 * push).argmax() == 7
-        )
-        now = nn.Sequential(*rest)(outputs[1] + next(repaired) * push).argmax(dim=1)
-        changed.append(int((now != before).sum()) - 1)
-    assert changed == [1, 0, 2]
-
-
-@pytest.mark.slow
-def test_the_loss_falls_more_slowly_with_power_sgd_from_each_of_ten_initializations(tmp_path: Path) -> None:
-    """One process with 32 scans takes the same steps as two with 16: PowerSGD averages, and so does DDP."""
-    says("13", "the loss falls more slowly. It did so from each of the ten initializations that we tried.")
-    images, labels = samples.digits("train")
-
-    def last_losses(seed: int, compress: bool) -> float:
-        torch.manual_seed(seed)
-        ddp = DistributedDataParallel(samples.DigitCNN())
-        if compress:
-            state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
-            ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        optimizer, losses = torch.optim.Adam(ddp.parameters(), lr=0.003), []
-        for rows in torch.arange(1280).split(32):
-            loss = F.cross_entropy(ddp(images[rows]), labels[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return statistics.mean(losses[-10:])
-
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
-    try:
-        for seed in range(10):
-            assert last_losses(seed, compress=True) > 1.5 * last_losses(seed, compress=False)
-    finally:
-        dist.destroy_process_group()

@@ -16,6 +16,7 @@ from hookscope_course.reference import FactCheck
 from hookscope_course.reference.chooser import GROUPS
 from lessons.build import filling, reading, teaching
 from tests.shared.lessons import REFERENCES, parsed
+from tests.shared.rows import for_each
 
 PAGES = {page.name[3:]: page for page in REFERENCES}
 TERMS = reading.rows_of("glossary.toml", "term")
@@ -207,7 +208,7 @@ def test_the_glossary_is_sorted_without_doubles() -> None:
     assert all(term.get("korean", "") in folded and term.get("chinese", "") in folded for term in TERMS)
 
 
-@pytest.mark.parametrize("term", TERMS, ids=lambda term: term["english"])
+@for_each(TERMS)
 def test_a_term_has_a_sentence_a_place_and_words_in_their_own_script(term: dict) -> None:
     assert re.fullmatch(r"\S.*\.", term["meaning"])
     where = next(row[2] for row in rows("glossary") if row[0] == f"**{term['english']}**")

@@ -119,7 +119,7 @@ def test_what_main_has_got_meanwhile_is_no_change_of_this_branch(checkout: Check
 def test_a_chapter_is_found_by_its_folder(checkout: Checkout) -> None:
     checkout.change("lessons/07_tensor_hooks/exercises.md", "notebooks/05_feature_maps.ipynb")
     plan = checkout.plan()
-    assert next(iter(plan)) == "notebooks/07_tensor_hooks.ipynb"
+    assert [*plan][:2] == ["lessons/07_tensor_hooks/facts_07.py", "notebooks/07_tensor_hooks.ipynb"]
     assert list(plan)[-1] == "notebooks/05_feature_maps.ipynb"
     assert set(choosing.EVERY_CHAPTER) <= set(plan)
     for name in choosing.EVERY_CHAPTER:
@@ -138,6 +138,7 @@ REACHED = {
     "tools/blocks.py": ("tests/repository/test_architecture.py", "imports tools.blocks"),
     "environment.yml": ("tests/repository/test_environment.py", "speaks of environment.yml"),
     "tests/browser/test_lab.py": ("tests/browser/test_lab.py", "changed"),
+    "lessons/07_tensor_hooks/lesson.md": ("lessons/07_tensor_hooks/facts_07.py", "proves sentences of the lesson"),
 }
 
 

@@ -14,6 +14,7 @@ from lessons.build import __main__ as build
 from lessons.build import filling, reading
 from tests.shared import ROOT
 from tests.shared.lessons import CHAPTERS
+from tests.shared.rows import for_each
 
 
 def tracked_files() -> list[Path]:
@@ -49,7 +50,7 @@ def test_there_are_files_to_look_at() -> None:
     assert len(TEXTS) > 30
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+@for_each(TEXTS)
 def test_no_registry_host_and_no_path_of_a_machine(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for host in REGISTRY_HOSTS:
@@ -92,7 +93,7 @@ def links(text: str) -> list[str]:
 PAGES = [*MARKDOWN, *sorted(reading.NOTEBOOKS.glob("*.ipynb"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@for_each(PAGES)
 def test_links_resolve(page: Path) -> None:
     """To a file that is there, and to a heading in it. The outside world is not checked: tests run offline."""
     for target in links(text_of(page)):

@@ -17,3 +17,16 @@ def check_each(rows: Iterable[Any], check: Callable[[Any], None]) -> None:
     for _, error in failed:
         error.add_note(f"rows that failed: {[row for row, _ in failed]}")
         raise error
+
+
+def for_each(rows: Iterable[Any]) -> Callable[[Callable[[Any], None]], Callable[[], None]]:
+    """Turn a check of one row into a test of all of them; a test for each would take its time to be collected."""
+
+    def decorate(check: Callable[[Any], None]) -> Callable[[], None]:
+        def test() -> None:
+            check_each(rows, check)
+
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+        return test
+
+    return decorate

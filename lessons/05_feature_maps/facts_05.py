@@ -1,0 +1,45 @@
+"""What chapter 05 says beyond its cells, run."""
+
+import torch
+
+from hookscope import feature_grid, samples
+from hookscope_course import photos
+
+
+def test_channel_45_finds_the_eyes_of_this_cat(says):
+    says(
+        "Channel 45 responds to the eyes of the cat.",
+        "The channel is not dead: the other four photographs show no cat.",
+        "The map is empty for an eye that is twice as large, and for a human face.",
+    )
+    net = photos.load_photo_cnn()
+
+    def look(images: torch.Tensor) -> torch.Tensor:
+        kept = list[torch.Tensor]()
+
+        def hook(module: object, args: object, output: torch.Tensor) -> None:
+            kept.append(output[:, 45].detach().clone())
+
+        with net.blocks[10].depthwise.relu.register_forward_hook(hook):
+            net(images)
+        return kept[0]
+
+    heat = look(torch.cat([samples.photo(name) for name in samples.PHOTOS]))
+    assert heat[0].max() == 6
+    assert not heat[1:].any()
+    assert photos.name_part_of_cat(heat[0]) == "the eyes"
+    cats = photos.vary_cat()
+    highest = dict(zip(cats, look(torch.cat(list(cats.values()))).amax((1, 2)).tolist(), strict=True))
+    assert [name for name, value in highest.items() if value == 0] == ["both covered", "twice as large", "a human face"]
+    assert torch.equal(cats["the cat"], samples.photo("cat"))
+
+
+def test_a_map_on_its_own_scale_runs_from_its_lowest_to_its_highest_value(says):
+    says("If each map has its own scale, its colors run from its lowest to its highest value.")
+    rising = torch.arange(36.0).view(6, 6)
+    drawn = feature_grid(torch.stack([torch.zeros(6, 6), rising, 10 * rising]))
+    tiles = [drawn.mosaic[top : top + high, left : left + wide] for left, top, wide, high in drawn.boxes]
+    assert (tiles[1] == tiles[2]).all(), "ten times as much looks the same"
+    assert tiles[0].max() == tiles[0].min() == tiles[1].min() < tiles[1].max(), (
+        "and where all is the same, nothing runs"
+    )

@@ -1,0 +1,266 @@
+"""What chapter 13 says of more than one rank, run on two, or on one that talks to itself."""
+
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from hookscope import samples
+from hookscope_course import ranks
+
+# As from a notebook: the ranks get the functions themselves, and need not import pytest.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Any]:
+    """Two ranks."""
+    if not hasattr(os, "fork"):
+        pytest.skip("`ranks` forks")
+    with ranks.start(2) as group:
+        yield group
+
+
+def _means_of(rank: int, before: str, looked_at: str) -> float:
+    """On a rank: the running mean that the pass that is looked at begins with, of rank 0 or its own: 7 times the rank.
+
+    Args:
+        rank: this one.
+        before: how the pass before it runs: with "grad", in "no_sync", under "no_grad" or "inference_mode".
+        looked_at: how it runs itself; "eval" is a pass with gradients in eval().
+
+    """
+    ddp = DistributedDataParallel(nn.BatchNorm1d(1))
+    around = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode, "no_sync": ddp.no_sync}
+    x = torch.full((2, 1), float(rank))
+    ddp(x).sum().backward()
+    for how in (before, looked_at):
+        ddp.train(how != "eval")
+        ddp.module.running_mean.fill_(7.0 * rank)
+        seen = list[float]()
+        look = ddp.module.register_forward_pre_hook(lambda m, args, seen=seen: seen.append(m.running_mean.item()))
+        with around.get(how, nullcontext)():
+            y = ddp(x).sum()
+        if y.requires_grad:
+            y.backward()
+        look.remove()
+    return seen[0]
+
+
+def test_each_rank_keeps_its_buffers_after_a_pass_that_averages_nothing(says, two: Any):
+    says(
+        "After a training pass, the next forward pass gives all ranks the buffers of rank 0.",
+        "After a pass under `no_grad()` or in `no_sync()`, each rank keeps its own buffers.",
+        "So the first validation pass after a training pass is a collective, too.",
+    )
+
+    def own_after(before: str, looked_at: str) -> float:
+        return _means_of(dist.get_rank(), before, looked_at)
+
+    for looked_at in ("grad", "eval", "no_grad", "no_sync"):
+        assert two.run(own_after, "grad", looked_at) == [0, 0], looked_at
+    for before, looked_at in (
+        ("no_sync", "grad"),
+        ("no_grad", "grad"),
+        ("no_grad", "no_grad"),
+        ("inference_mode", "grad"),
+    ):
+        assert two.run(own_after, before, looked_at) == [0, 7], (before, looked_at)
+
+
+def test_rank_0_can_validate_alone(says, two: Any):
+    says("To validate on rank 0 only, call `ddp.module`.")
+
+    def train_validate_train() -> float:
+        ddp, x = DistributedDataParallel(nn.BatchNorm1d(1)), torch.ones(2, 1)
+        ddp(x).sum().backward()
+        if dist.get_rank() == 0:
+            with torch.no_grad():
+                ddp.module(x)  # with `ddp(x)`, a process ends in the next pass
+        ddp(x).sum().backward()
+        return float(ddp.module.running_mean)
+
+    first, second = two.run(train_validate_train)
+    assert first == second
+
+
+def test_a_wrapper_that_nobody_keeps_averages_nothing(says, two: Any):
+    says("`DDP(net)(x).sum().backward()` averages nothing, because nothing keeps the wrapper.")
+
+    def gradient() -> float:
+        layer, x = nn.Linear(1, 1), torch.full((1, 1), 2.0 + 2 * dist.get_rank())
+        DistributedDataParallel(layer)(x).sum().backward()
+        return layer.weight.grad.item()
+
+    assert two.run(gradient) == [2, 4]
+
+
+def test_fsdp2_runs_hooks_after_the_reduction(says, two: Any):
+    says(
+        "A post-accumulate hook runs *after* the gradients were reduced over the ranks.",
+        "Register hooks on weights after `fully_shard`: it makes new parameters, and hooks on the old ones do not run.",
+        "A tensor hook on a weight does not run at all.",
+    )
+
+    def step_in_hook() -> tuple[float, list[str]]:
+        from torch.distributed.fsdp import fully_shard
+
+        layer, fired = nn.Linear(1, 2, bias=False), list[str]()
+        nn.init.constant_(layer.weight, 5.0)
+        layer.weight.register_post_accumulate_grad_hook(lambda weight: fired.append("on the old weight"))
+        fully_shard(layer)
+
+        def step(weight: Any) -> None:
+            fired.append("post-accumulate hook")
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+
+        layer.weight.register_hook(lambda grad: fired.append("tensor hook"))
+        layer.weight.register_post_accumulate_grad_hook(step)
+        layer(torch.full((1, 1), 2.0 + 2 * dist.get_rank())).sum().backward()
+        return round(layer.weight.full_tensor()[0].item(), 4), fired
+
+    first, second = two.run(step_in_hook)
+    assert first == second, "what it finds was reduced over the ranks"
+    assert first[0] in (4.7, 4.4), "the mean; before torch 2.9 the sum, with gloo"
+    assert first[1] == ["post-accumulate hook"]
+
+
+def test_fsdp2_shows_a_whole_weight_or_a_part(says):
+    says("before `fully_shard` the whole weight, after it mostly a part.")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    whole = dict[str, bool]()
+
+    def note_as(name: str) -> Any:
+        def note(module: Any, args: object, output: object) -> None:
+            whole[name] = not isinstance(module.weight, DTensor)
+
+        return note
+
+    net[0].register_forward_hook(note_as("inner, before"))
+    net[1].register_forward_hook(note_as("outermost's own, before"))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        fully_shard(net[0], mesh=mesh)
+        fully_shard(net, mesh=mesh)
+        net[0].register_forward_hook(note_as("inner, later"))
+        net[1].register_forward_hook(note_as("outermost's own, later"))
+        net(torch.randn(2, 4))
+    finally:
+        dist.destroy_process_group()
+    assert whole == {
+        "inner, before": True,
+        "inner, later": False,
+        "outermost's own, before": True,
+        "outermost's own, later": True,
+    }
+
+
+def test_numbers_are_read_in_ones_own_shape(says, two: Any):
+    says(
+        "as for the shapes (2, 3) and (3, 2), there is no error, and each rank reads the other's numbers in its own "
+        "shape.",
+    )
+
+    def gather() -> list[Any]:
+        mine = torch.arange(6).reshape((2, 3) if dist.get_rank() == 0 else (3, 2)) + 10 * dist.get_rank()
+        both = [torch.empty_like(mine) for _ in range(2)]
+        dist.all_gather(both, mine)
+        return [each.tolist() for each in both]
+
+    first, second = two.run(gather)
+    assert first == [[[0, 1, 2], [3, 4, 5]], [[10, 11, 12], [13, 14, 15]]]
+    assert second == [[[0, 1], [2, 3], [4, 5]], [[10, 11], [12, 13], [14, 15]]]
+
+
+def test_buckets_and_what_is_sent(says, tmp_path: Path):
+    says(
+        "In the first step, one bucket holds all gradients.",
+        "From the second step on, a bucket is full when it holds 25 MiB or more, and the first one at 1 MiB.",
+        "A communication hook runs once for each bucket and step.",
+        "It sends the gradients of the biases as they are.",
+        "has 26,530 gradients.",
+        "You can register one communication",
+    )
+
+    class Weights(nn.Module):
+        def __init__(self, *mib: int) -> None:
+            super().__init__()
+            self.all = nn.ParameterList(torch.zeros(2**18 * each) for each in mib)
+
+        def forward(self, x: Tensor) -> Any:
+            return sum((p * x).sum() for p in self.all)
+
+    def steps(net: nn.Module, hook: Any, x: Tensor, state: object = None) -> list[list[float]]:
+        seen, found = list[float](), list[list[float]]()
+
+        def note(state, bucket):
+            seen.append(bucket.buffer().nbytes / 2**20)
+            return hook(state, bucket)
+
+        (ddp := DistributedDataParallel(net)).register_comm_hook(state, note)
+        with pytest.raises(RuntimeError, match="only be called once"):
+            ddp.register_comm_hook(None, note)
+        for _ in range(3):
+            seen.clear()
+            ddp(x).sum().backward()
+            found.append([*seen])
+        return found
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    try:
+        plain, one = default_hooks.allreduce_hook, torch.ones(1)
+        assert steps(Weights(1, 1, 1), plain, one) == [[3], [1, 2], [1, 2]]
+        assert steps(Weights(20, 20, 30), plain, one) == [[70], [30, 40], [30, 40]], "over 25"
+        net, state = samples.digit_cnn(), powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
+        steps(net, powerSGD_hook.powerSGD_hook, samples.digits("test").images[:4], state)
+    finally:
+        dist.destroy_process_group()
+    sent = sum(sum(p.flatten(1).shape) if p.dim() > 1 else len(p) for p in net.parameters())
+    assert state.compression_stats()[1:] == (26530, sent)
+
+
+@pytest.mark.slow
+def test_the_loss_falls_more_slowly_with_power_sgd_from_each_of_ten_initializations(says, tmp_path: Path):
+    """One process with 32 scans takes the same steps as two with 16: PowerSGD averages, and so does DDP."""
+    says("the loss falls more slowly. It did so from each of the ten initializations that we tried.")
+    images, labels = samples.digits("train")
+
+    def last_losses(seed: int, compress: bool) -> float:
+        torch.manual_seed(seed)
+        ddp = DistributedDataParallel(samples.DigitCNN())
+        if compress:
+            state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
+            ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        optimizer, losses = torch.optim.Adam(ddp.parameters(), lr=0.003), []
+        for rows in torch.arange(1280).split(32):
+            loss = F.cross_entropy(ddp(images[rows]), labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return statistics.mean(losses[-10:])
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    try:
+        for seed in range(10):
+            assert last_losses(seed, compress=True) > 1.5 * last_losses(seed, compress=False)
+    finally:
+        dist.destroy_process_group()
