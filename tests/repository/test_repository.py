@@ -15,6 +15,7 @@ from lessons.build import filling, reading
 from tests.shared import ROOT
 from tests.shared.lessons import CHAPTERS
 from tests.shared.rows import for_each
+from tools import skips
 
 
 def tracked_files() -> list[Path]:
@@ -124,3 +125,11 @@ def test_lessons_and_notebooks_are_in_step(capsys: pytest.CaptureFixture[str]) -
     status = build.main(["--check"])
     said = capsys.readouterr()
     assert status == 0, said.out + said.err
+
+
+def test_each_skip_is_listed_with_when_it_may_go(tmp_path: Path) -> None:
+    assert skips.main(["--check"]) == 0, "run python -m tools.skips"
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_odd.py").write_text("pytest.skip('it is a Tuesday')\n")
+    assert [*skips.find_skips(tmp_path)] == [("it is a Tuesday", "tests/test_odd.py")]
+    assert skips.when("it is a Tuesday") == ""

@@ -48,7 +48,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Figures</
 <body data-jp-theme-light="true"><main></main><script>{script}</script></body></html>"""
 
 
-class PageComm(BaseComm):  # type: ignore[misc]  # comm has no types
+class PageComm(BaseComm):
     """Collects what widgets send, until the page fetches it."""
 
     sent: ClassVar[list[dict[str, Any]]] = []
