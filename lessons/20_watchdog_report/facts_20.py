@@ -25,6 +25,7 @@ class UnderTheRoot(nn.Module):
         return x / (x.pow(2).mean((1, 2, 3), keepdim=True) + self.added).sqrt()
 
 
+@pytest.mark.slow
 def test_black_images_are_lost_in_the_first_norm_for_ten_seeds(says):
     says(
         "Every loss is finite, and every parameter is lost.",
@@ -63,6 +64,7 @@ def is_large(size: float) -> bool:
     return not size <= 1000
 
 
+@pytest.mark.slow
 def test_an_overflow_comes_long_before_the_nan_for_ten_seeds(says):
     says(
         "The squares are the first to overflow: `square` returns inf.",

@@ -18,12 +18,7 @@ from hookscope_course.learner.copies import chapters
 from hookscope_course.places import NOTEBOOKS
 from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving
 
-IN_SUITE = "02"  # the others take as long each, and seldom change
-WALKED = [
-    pytest.param(path, id=path.stem[:2], marks=[] if path.stem.startswith(IN_SUITE) else pytest.mark.slow)
-    for path in chapters(NOTEBOOKS)
-    if path.stem[:2] < "90"
-]
+WALKED = [pytest.param(path, id=path.stem[:2]) for path in chapters(NOTEBOOKS) if path.stem[:2] < "90"]
 # The slides of that chapter, and the place of its first question, from 1.
 SLIDES = [*slides_of(json.loads((NOTEBOOKS / "02_call_order.ipynb").read_text(encoding="utf-8"))["cells"])]
 ASKED = next(at for at, slide in enumerate(SLIDES, start=1) if "**Predict.**" in slide[0]["source"])
@@ -160,6 +155,7 @@ def test_a_teacher_walks_through_a_chapter(page: Page) -> None:
         page.keyboard.type("#")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chapter", WALKED)
 def test_nothing_of_a_chapter_is_missed_by_keyboard(chapter: Path, lab: Lab, tmp_path: Path) -> None:
     """Shift+Enter on each cell with code, and Page Down until it leads to the next cell: all has been on the screen."""

@@ -79,10 +79,13 @@ def problems_of(exercise: Exercise) -> list[str]:
     return found
 
 
+# Each of their checks starts processes, trains, or runs a larger model, once for each of 20 cheats.
+SLOW = {"12.1", "12.3", "13.2", "15.3", "16.3", "19.1", "20.1", "21.1"}
+
+
 @pytest.mark.parametrize(
     "exercise",
-    # A group of processes for each cheat takes its time; 13.1, in the same way, stays.
-    [pytest.param(exercise, marks=[pytest.mark.slow] * (exercise.number == "13.2")) for exercise in EXERCISES],
+    [pytest.param(exercise, marks=[pytest.mark.slow] * (exercise.number in SLOW)) for exercise in EXERCISES],
     ids=lambda exercise: exercise.number,
 )
 def test_no_cheat_gets_through(exercise: Exercise) -> None:

@@ -96,6 +96,7 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_it_has_torch_and_is_where_and_what_it_was_asked_to_be(place: Path, tmp_path: Path) -> None:
     umask = os.umask(0o027)
     try:

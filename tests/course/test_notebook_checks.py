@@ -136,6 +136,7 @@ def test_a_sound_notebook_passes(verdicts: dict[str, str], name: str) -> None:
     assert verdicts[name] == "PASSED"
 
 
+@pytest.mark.slow
 def test_a_notebook_of_ones_own_is_run_saved_and_held(tmp_path: Path) -> None:
     """As the documentation of the plugin says it, outside of this repository."""
     path = tmp_path / "mine.ipynb"
@@ -172,6 +173,7 @@ HELD = {
 }
 
 
+@pytest.mark.slow
 def test_a_cell_is_held_where_it_says(tmp_path: Path) -> None:
     saved = new_output("stream", name="stdout", text="1\n")
     for name, (requirement, now, _) in HELD.items():

@@ -330,6 +330,7 @@ def test_where_kernels_are_forks_the_ranks_are_too(tmp_path_factory, monkeypatch
 # The last ones end the group.
 
 
+@pytest.mark.slow
 def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(group):
     folder = group.folder
     # torchrun, which sees it too, may have ended rank 0 by then.

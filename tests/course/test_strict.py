@@ -59,6 +59,7 @@ PLOT = "import matplotlib.pyplot as plt, random\nplt.plot([1, random.random()]);
 WARNS = "import sys\nprint('look out', file=sys.stderr)"
 
 
+@pytest.mark.slow
 def test_what_was_run_and_saved_passes_with_every_marker_of_nbval(tmp_path: Path) -> None:
     tagged = new_code_cell("1 / 0", metadata={"tags": ["nbval-raises-exception"]})
     of_jupyter = new_code_cell("[][0]", metadata={"tags": ["raises-exception"]})
@@ -87,6 +88,7 @@ def test_what_was_run_and_saved_passes_with_every_marker_of_nbval(tmp_path: Path
     assert found["marked"] == ["SKIPPED"] + ["PASSED"] * 7, found[""]
 
 
+@pytest.mark.slow
 def test_kernels_of_several_test_processes_draw_as_one_alone(tmp_path: Path) -> None:
     write(
         tmp_path / "draws.ipynb", "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.show()", "plt.get_backend()"
@@ -111,6 +113,7 @@ def test_kernels_of_several_test_processes_draw_as_one_alone(tmp_path: Path) -> 
     assert "2 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.slow
 def test_nothing_is_milder_than_nbval_unless_asked_for(tmp_path: Path) -> None:
     def cell(now: str, saved: str) -> Any:
         return new_code_cell(
@@ -137,6 +140,7 @@ def test_an_error_shows_the_cell_and_why(tmp_path: Path) -> None:
     assert "pytest plugin exception" not in said
 
 
+@pytest.mark.slow
 def test_a_foreign_kernel_or_an_invalid_notebook_is_one_line_and_the_next_one_runs(tmp_path: Path) -> None:
     write(
         tmp_path / "foreign.ipynb",

@@ -355,6 +355,7 @@ def fingerprint() -> str:
     return found.hexdigest()
 
 
+@pytest.mark.slow
 def test_the_runs_are_the_same_to_the_bit_with_other_instructions() -> None:
     code = "from tests.course import test_watchdog_report as this; print(this.fingerprint())"
     plain = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}

@@ -118,6 +118,7 @@ with TOOL(net) as tool:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["capture", "edit", "record"])
 def test_a_compiler_that_comes_first_inside_of_the_block_is_right_or_says_what_to_do(tool: str) -> None:
     words = [sys.executable, "-W", "ignore", "-c", FIRST.replace("TOOL", tool)]

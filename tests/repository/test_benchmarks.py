@@ -88,6 +88,7 @@ def test_editors_are_judged(tool: str, case: str, expected: str) -> None:
     assert edits.verdict(edits.EDITORS[tool], edits.CASES[case])[0] == expected
 
 
+@pytest.mark.slow
 def test_what_changes_cost_is_a_number_and_both_do_the_same() -> None:
     for stay in (True, False):
         net = nn.Sequential(nn.Linear(4, 4))

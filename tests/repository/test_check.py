@@ -71,6 +71,7 @@ def own_tests_of(room: str) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "tests/package" / room).glob("test_*.py"))]
 
 
+@pytest.mark.slow
 def test_nothing_changed(checkout: Checkout) -> None:
     assert checkout.plan() == {}
 
@@ -177,6 +178,7 @@ def run_tests(folder: Path, seconds: float, *names: str) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_tests_that_fail_are_counted(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_a.py").write_text("def test_1(): pass\ndef test_2(): assert False\n")

@@ -214,6 +214,7 @@ def test_importing_hookscope_imports_nothing_heavy() -> None:
     assert not added & set(heavy), added & set(heavy)
 
 
+@pytest.mark.slow
 def test_nothing_of_ours_but_the_packages_can_be_imported_from_elsewhere(tmp_path: Path) -> None:
     names = ["tests", "lessons", "benchmarks", "tools", "conftest", "set_up", "train_digit_cnn"]
     code = f"""

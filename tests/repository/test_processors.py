@@ -48,6 +48,7 @@ def test_a_cell_that_depends_on_the_processor_or_on_threads_is_named(tmp_path: P
     assert "ATEN_CPU_CAPABILITY=default" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_run_that_collects_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert processors.main(["--runs", "own:1", "--", "tests/no_such_test.py"]) == 1
     assert "pytest ended with status" in capsys.readouterr().out

@@ -258,6 +258,7 @@ def test_without_a_network_the_command_is_named_and_what_was_ready_stays(project
     assert made(project) == ""
 
 
+@pytest.mark.slow
 def test_without_the_weights_one_line_says_so_and_everything_else_is_ready(project: Path) -> None:
     lock = project / set_up.WEIGHTS
     pins = lock.read_text()

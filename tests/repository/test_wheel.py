@@ -156,6 +156,7 @@ def test_a_learners_copy_from_the_wheel_is_the_checkouts(installed: Installed) -
     assert inside.stdout == installed.said("progress"), "in the copy itself, that copy is meant"
 
 
+@pytest.mark.slow
 def test_check_tries_everything(installed: Installed) -> None:
     said = installed.said("check")
     assert said.splitlines()[-1] == "Everything works."
@@ -196,6 +197,7 @@ def test_what_goes_wrong_is_a_sentence(installed: Installed, words: list[str]) -
     assert len(done.stderr) > 10
 
 
+@pytest.mark.slow
 def test_exercises_are_checked_by_the_installed_course(installed: Installed) -> None:
     """The notebook of chapter 01, with its solutions, runs on what is installed: checks, texts, the package."""
     installed.said("course")

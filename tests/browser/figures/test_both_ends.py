@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.figures.table import draw
@@ -68,6 +69,7 @@ def test_the_gates_look_like_what_can_be_clicked(figures: FigurePage) -> None:
     figures.kernel("ends.start_over()")
 
 
+@pytest.mark.slow
 def test_what_the_page_says_of_both_ends_is_what_the_kernel_says(figures: FigurePage) -> None:
     stage = draw(figures, "BothEnds")
     for stops in ([], ["stop_input"], ["stop_output"], ["stop_input", "stop_output"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.figures.scene import drag
@@ -16,6 +17,7 @@ def asks(stage: Locator, **guesses: str) -> None:
         stage.locator(f"[data-asks='{name.replace('_', '.')}']").fill(text)
 
 
+@pytest.mark.slow
 def test_parts_by_mouse(figures: FigurePage) -> None:
     stage = draw(figures, "GradientParts")
     run = stage.get_by_role("button", name="Run backward")

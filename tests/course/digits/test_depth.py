@@ -74,6 +74,7 @@ def test_what_chapter_06_says(figure: DigitsByLayer, known: tuple[Tensor, Tensor
     assert figure.sentence.endswith("Of the 28 eights, 14 are.")
 
 
+@pytest.mark.slow
 def test_what_chapter_06_says_of_other_random_weights(known: tuple[Tensor, Tensor]) -> None:
     last: dict[str, list[int]] = {"how_much": [], "everything": []}
     for seed in range(1, 6):

@@ -40,6 +40,7 @@ def test_covered_digit_and_scores(row: int, column: int, size: int) -> None:
     assert len(hookscope.census(NET).rows) == 0
 
 
+@pytest.mark.slow
 def test_a_4_from_a_9_with_a_5_by_5_square_in_one_place() -> None:
     reads = {
         (size, row, column)

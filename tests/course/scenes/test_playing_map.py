@@ -39,6 +39,7 @@ def test_there_are_13122_states():
     assert sum(1 for _ in every_state()) == 3**8 * 2
 
 
+@pytest.mark.slow
 def test_each_state_is_what_torch_does(undrawn):
     """In all of them: which hook fires when, what it is given, and what comes out."""
     for hooks in every_state():

@@ -52,6 +52,7 @@ def test_each_state_is_that_of_the_parts(scans: SteeredScans, push: str, tensor:
     assert counted in scans.alt
 
 
+@pytest.mark.slow
 def test_what_chapter_12_says_of_random_pushes_and_of_the_whole_push() -> None:
     assert read(THREES, TO_8).count(8) == 24
     many = torch.randn(200, *TO_8.shape, generator=torch.Generator().manual_seed(1))
@@ -94,6 +95,7 @@ def test_what_is_repaired_is_told_apart_from_what_is_changed() -> None:
     assert "Repaired" not in plain.alt
 
 
+@pytest.mark.slow
 def test_what_exercise_12_3_says_of_the_repair_of_the_7() -> None:
     train, reads = samples.digits("train"), NET(TEST.images).argmax(1)
     [seven] = ((TEST.labels == 7) & (reads == 8)).nonzero().flatten().tolist()

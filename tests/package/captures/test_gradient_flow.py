@@ -96,6 +96,7 @@ def loop(times: int) -> Net:
 LONG = "a_layer_with_a_name_that_is_much_too_long_for_an_axis_and_goes_on_and_on"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")  # matplotlib's, about labels for which there is no room
 def test_thousands_of_calls_are_shortened_with_a_word_at_little_cost():
     def shown(times: int) -> dict[str, str]:

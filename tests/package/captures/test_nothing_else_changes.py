@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from itertools import pairwise
 
+import pytest
 import torch
 from torch import nn
 
@@ -14,6 +15,7 @@ from tests.shared.awkward import Do, Net, deep_clone, difference, tensors_in
 from tests.shared.captured import small
 
 
+@pytest.mark.slow
 def test_memory_is_flat_over_many_passes():
     """A leak grows in every hundred passes; a list that Python or torch keeps for later grows once."""
     import tracemalloc

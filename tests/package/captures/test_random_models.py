@@ -121,6 +121,7 @@ def is_captured(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None
     event(f"{mode}: {error.split(':')[0] or 'fine'}")
 
 
+@pytest.mark.slow
 @settings(always_the_same, max_examples=200)
 @drawn
 def test_random_models(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None:

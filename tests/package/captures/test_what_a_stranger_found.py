@@ -239,6 +239,7 @@ print(weight.min(), weight.max())
 """
 
 
+@pytest.mark.slow
 def test_the_first_capture_of_a_process_may_be_under_a_transform() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, timeout=PATIENCE

@@ -231,6 +231,7 @@ def _recorded(layers):
     return recording
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_thousands_of_layers_are_drawn_at_little_cost_and_shortened():
     few, many = _recorded(250), _recorded(2000)

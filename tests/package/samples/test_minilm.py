@@ -136,6 +136,7 @@ def test_without_the_package_the_error_says_what_to_type(monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.slow
 def test_the_package_of_the_weights_is_never_imported() -> None:
     code = "import sys; from hookscope import samples; samples.sentence_encoder(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

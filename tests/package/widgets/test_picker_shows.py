@@ -210,6 +210,7 @@ def test_layers_never_called_say_why() -> None:
     assert "ModuleList" in why["box"]
 
 
+@pytest.mark.slow
 def test_many_modules_and_many_channels() -> None:
     model = nn.Sequential(*[nn.Identity() for _ in range(5000)])
     picker = LayerPicker(model, torch.zeros(1, 2, 4, 4))

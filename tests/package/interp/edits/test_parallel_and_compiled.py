@@ -128,6 +128,7 @@ def test_heads_and_edges_under_transforms(transform: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

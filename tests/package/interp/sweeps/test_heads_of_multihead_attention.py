@@ -90,6 +90,7 @@ def test_a_head_set_to_zero_is_one_whose_columns_in_the_projection_are_zero() ->
                 weight.copy_(before)
 
 
+@pytest.mark.slow
 def test_full_size() -> None:
     from torchvision.models import vit_b_16
 

@@ -121,6 +121,7 @@ SWEPT: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, Any, dict[str, Any
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SWEPT)
 def test_no_limit_is_overrun(kind: str) -> None:
     make, x, layers, where = SWEPT[kind]
