@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.breaks.places import BREAKS, Break
 
-SECONDS = 300
+SECONDS = 900
 
 
 def tests_of(tree: Path, place: Break) -> list[str]:

@@ -24,7 +24,7 @@ from comm.base_comm import BaseComm
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from hookscope.widgets.base import HookWidget
-from tests.shared.lab import PATIENCE, SCREENSHOTS, axe, places
+from tests.shared.lab import PATIENCE, SCREENSHOTS, axe, pixels, places
 
 SIZE = (1000, 900)
 """The page, in pixels: as wide as a notebook with the file browser closed."""
@@ -218,17 +218,7 @@ class FigurePage:
     def pixels(self, selector: str) -> str:
         """Return the pixels of an <img>, as a data URL: equal for equal pictures only."""
         self.settled()
-        return str(
-            self.page.locator(selector).evaluate(
-                """async (image) => {
-                    await image.decode();
-                    const canvas = document.createElement("canvas");
-                    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
-                    canvas.getContext("2d").drawImage(image, 0, 0);
-                    return canvas.toDataURL();
-                }"""
-            )
-        )
+        return pixels(self.page.locator(selector))
 
     @contextlib.contextmanager
     def less_motion(self) -> Iterator[None]:

@@ -53,6 +53,21 @@ LAB_NOISE = (
 )
 
 
+def pixels(image: Locator) -> str:
+    """Return the pixels of an <img>, as a data URL: equal for equal pictures only."""
+    return str(
+        image.evaluate(
+            """async (image) => {
+                await image.decode();
+                const canvas = document.createElement("canvas");
+                [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+                canvas.getContext("2d").drawImage(image, 0, 0);
+                return canvas.toDataURL();
+            }"""
+        )
+    )
+
+
 def places(*parts: Locator) -> list[dict[str, float]]:
     """Return where parts of the page are: x, y, width and height, all read in one frame once nothing moves.
 
@@ -297,17 +312,7 @@ class Lab:
         """Return the pixels of an <img> of a widget that is settled, as a data URL: equal for equal pictures only."""
         image = self.page.locator(selector)
         self.settled(image.locator("xpath=ancestor::*[@data-state]"))
-        return str(
-            image.evaluate(
-                """async (image) => {
-                    await image.decode();
-                    const canvas = document.createElement("canvas");
-                    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
-                    canvas.getContext("2d").drawImage(image, 0, 0);
-                    return canvas.toDataURL();
-                }"""
-            )
-        )
+        return pixels(image)
 
     def show_all(self) -> None:
         """Scroll through the notebook, so that cells drawn on demand are drawn."""
