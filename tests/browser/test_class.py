@@ -33,6 +33,12 @@ SEEN = """(words) => {
     };
     const output = cell.outputArea?.node;
     const sizes = [...(output?.querySelectorAll(words) ?? [])].filter((node) => node.offsetHeight && node.innerText);
+    // In a drawing, a word that lies: how high it is on the screen, beside its own height.
+    const drawn = [...(output?.querySelectorAll(".hookscope svg text") ?? [])].flatMap((word) => {
+        const own = word.getBBox(), box = word.getBoundingClientRect();
+        const lies = own.height && box.height && box.height < 2 * box.width * (own.height / own.width);
+        return lies ? [(parseFloat(getComputedStyle(word).fontSize) * box.height) / own.height] : [];
+    });
     const outputs = cell.outputArea?.model.toJSON() ?? [];
     return {
         at: notebook.activeCellIndex, last: notebook.widgets.length - 1, kind: cell.model.type,
@@ -40,6 +46,7 @@ SEEN = """(words) => {
         slide: page.scrollHeight, scrolled: Math.round(page.scrollTop),
         number: document.querySelector(".hookscope-class-number").textContent,
         smallest: Math.min(...sizes.map((node) => parseFloat(getComputedStyle(node).fontSize) * node.currentCSSZoom)),
+        drawn: Math.min(...drawn),
         errors: outputs.filter((one) => one.output_type === "error").map((one) => one.evalue),
     };
 }"""
@@ -171,6 +178,7 @@ def test_nothing_of_a_chapter_is_missed_by_keyboard(chapter: Path, lab: Lab, tmp
             assert after["at"] == before["at"], "left before the class could see what came out"
             assert after["errors"] == []
             assert after["smallest"] is None or after["smallest"] >= 20, (after["at"], after["number"])
+            assert after["drawn"] is None or after["drawn"] >= 16, (after["at"], after["number"])
             while seen(page)["at"] == after["at"]:
                 there = seen(page)
                 if there["at"] == there["last"] and there["cell"][1] <= there["screen"] + 2:

@@ -18,6 +18,10 @@ _LEADS_AWAY = re.compile(r"^(?:← .*|\[all chapters\]\([^)]*\).*)$| \[Run it on
 """What is nothing but such links: the chapters before and after, and where a claim runs."""
 _ASKED = re.compile(r"^q1\b.* = exercises\(.*\)\n*")
 """What brings the exercises, at the top of a cell that may do more."""
+_KEYS = (
+    "*Keys: Page Down, Page Up and Shift+Enter always move and run the slides. Arrows and Space do so, too, until a "
+    "figure has the focus.*"
+)
 _LINES = 22
 """As many lines of code as can be read from the last row at once."""
 
@@ -42,6 +46,7 @@ def walk(notebook: dict[str, Any]) -> dict[str, Any]:
             starts = {"slideshow": {"slide_type": "slide"}} if place == 0 else {}
             cell = {**cell, "metadata": known | starts}
             cells.append(learners_cell(cell) if cell["cell_type"] == "code" else cell)
+    cells[0] = {**cells[0], "source": f"{cells[0]['source']}\n\n{_KEYS}"}
     metadata = {name: value for name, value in notebook["metadata"].items() if name in KEPT}
     return {**notebook, "cells": cells, "metadata": metadata | {"hookscope": {"edition": "class"}}}
 

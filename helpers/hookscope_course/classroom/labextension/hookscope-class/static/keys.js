@@ -9,6 +9,8 @@
     ArrowRight: "forward", ArrowDown: "forward", Space: "forward", ArrowLeft: "back", ArrowUp: "back", "Shift Space": "back",
   };
 
+  const READABLE = 18; // pixels, as high as a letter and what stands around it
+
   function activate(app) {
     const number = Object.assign(document.createElement("div"), { className: "hookscope-class-number" });
     const look = Object.assign(document.createElement("link"), { rel: "stylesheet", href: STYLE });
@@ -18,15 +20,33 @@
     let ran = null; // the cell whose output the class looks at
     let running = false;
     let growing = null;
+    let sizing = null;
+
+    /** Let the words in drawings grow until they can be read from the last row, by two fifths at most: else they touch. */
+    function enlarge(output) {
+      for (const word of output.querySelectorAll(".hookscope svg text")) {
+        const drawn = word.getBoundingClientRect(), own = word.getBBox();
+        if (!own.height || drawn.height > drawn.width * (own.height / own.width) * 2) continue; // hidden, or upright
+        const grown = parseFloat(word.style.scale) || 1;
+        const { fontSize, textAnchor } = getComputedStyle(word);
+        const size = (parseFloat(fontSize) * drawn.height) / own.height / grown;
+        word.style.transformOrigin = { start: "left", middle: "center", end: "right" }[textAnchor];
+        word.style.scale = Math.min(1.4, Math.max(1, READABLE / size)).toFixed(2);
+      }
+    }
 
     /** Scroll to what a cell has put out, all of it if that fits. It may be drawn a while after the run has ended. */
     function show(cell) {
       const output = cell.outputArea.node;
       growing = new ResizeObserver(() => {
+        enlarge(output);
         const fits = output.clientHeight <= notebook().outerNode.clientHeight;
         output.scrollIntoView({ block: fits ? "nearest" : "start" });
       });
       growing.observe(output);
+      sizing?.disconnect();
+      sizing = new MutationObserver(() => enlarge(output));
+      sizing.observe(output, { childList: true, subtree: true });
     }
     /** From now on the teacher scrolls. */
     const release = () => { growing?.disconnect(); growing = null; };
