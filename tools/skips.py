@@ -18,9 +18,7 @@ __all__ = ["PAGE", "find_skips", "main", "render", "when"]
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "tests" / "SKIPPED.md"
 PACKAGE_ALONE = "never: `make matrix` tests the package with few others installed"
-WITH_THE_HUB = "with the hub's tests"
 WHEN: dict[str, str] = {
-    r"jupyterhub|^why_not\(\)$|^reason$|cgroups|limits of others|become another user": WITH_THE_HUB,
     r"is not installed$": PACKAGE_ALONE,
     r"\btorch is not|\btorch warns|this torch|needs torch|\(torch": "when the package needs a newer torch",
     r"no backward pass|it runs copies|fused path|one tensor": "never: the matrix has no such cell",

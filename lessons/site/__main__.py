@@ -177,7 +177,12 @@ def toctrees() -> str:
             "benchmarks",
             "changelog",
         ],
-        "For teachers": ["classroom", "teaching/plan", *[f"teaching/{name}" for name in chapters], "hub"],
+        "For teachers": [
+            "classroom",
+            "teaching/plan",
+            *[f"teaching/{name}" for name in chapters],
+            *pages.DEPLOY.values(),
+        ],
         "Contribute": ["contributing"],
     }
     return "\n".join(

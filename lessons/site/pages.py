@@ -32,6 +32,8 @@ FOLDERS = {
     "errors": ("Errors", "What you see, why, and what to type. Messages of hookscope end with the path of their page."),
     "limits": ("Limits", "Details of the functions and widgets that are too long for their docstrings."),
 }
+DEPLOY = {"deploy/README.md": "deploy/index"}
+"""The pages on servers for a class, and where each is on the site."""
 DOCS = ("install", "tour", "course", "other_tools", "compatibility", "strict", "classroom", "side_effects")
 RUN_IT = "*This figure needs a kernel: in your own copy (`make lab`) you can click it. Here is how it begins.*"
 
@@ -54,11 +56,11 @@ def places() -> dict[str, str]:
         found |= {f"docs/{folder}/{path.name}": f"{folder}/{path.stem}" for path in list_pages(folder)}
     found |= {f"docs/{name}.md": name for name in DOCS}
     return found | {
+        **DEPLOY,
         "README.md": "index",
         "benchmarks/README.md": "benchmarks",
         "CHANGELOG.md": "changelog",
         "CONTRIBUTING.md": "contributing",
-        "hub/README.md": "hub",
         "lessons/91_chooser": "91_chooser",
     }
 

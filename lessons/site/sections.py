@@ -19,7 +19,7 @@ _WEIGHTS = {
     "91_chooser": 1.3,
     "teaching": 0.4,
     "contributing": 0.3,
-    "hub": 0.4,
+    "deploy": 0.4,
     "changelog": 0.3,
     "benchmarks": 0.6,
     "limits": 0.7,

@@ -22,7 +22,7 @@ SECONDS = 900
 def tests_of(tree: Path, place: Break) -> list[str]:
     """List the tests that are likely to catch a break: those of its rooms, and those that name what it is about."""
     rooms = [room for room in place.rooms if (tree / room).exists()]
-    files = [file for file in (tree / "tests").rglob("test_*.py") if "hub" not in file.parts]
+    files = [file for file in (tree / "tests").rglob("test_*.py") if "deploy" not in file.parts]
     naming = [file for file in files if any(re.search(topic, file.read_text("utf-8")) for topic in place.topics)]
     browser = [file for file in naming if "browser" in file.parts]
     others = [file for file in naming if file not in browser]

@@ -28,13 +28,10 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
 HASHED = {
-    f"requirements{part}.lock": (ROOT / f"requirements{part}.lock").read_text()
-    for part in ("", "-hub", "-dev", "-weights")
+    f"requirements{part}.lock": (ROOT / f"requirements{part}.lock").read_text() for part in ("", "-dev", "-weights")
 }
-COURSE_LOCK, HUB_LOCK, DEV_LOCK, WEIGHTS_LOCK = (
-    re.findall(r"^\S.*?(?= \\$|$)", text, re.MULTILINE) for text in HASHED.values()
-)
-LOCK = [*COURSE_LOCK, *HUB_LOCK, *DEV_LOCK]
+COURSE_LOCK, DEV_LOCK, WEIGHTS_LOCK = (re.findall(r"^\S.*?(?= \\$|$)", text, re.MULTILINE) for text in HASHED.values())
+LOCK = [*COURSE_LOCK, *DEV_LOCK]
 SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
 
 # conda-forge's names for what PyPI calls otherwise
@@ -84,7 +81,7 @@ def test_repo2docker_builds_from_environment_yml_with_its_python() -> None:
 def test_locks_pin_everything_and_nothing_else() -> None:
     for line in [*LOCK, *WEIGHTS_LOCK]:
         assert re.fullmatch(r"[a-z0-9._-]+==[0-9][^ ]*( ; .+)?", line), line
-    for group, lock in (("course", COURSE_LOCK), ("hub", [*COURSE_LOCK, *HUB_LOCK]), ("dev", LOCK)):
+    for group, lock in (("course", COURSE_LOCK), ("dev", LOCK)):
         names = {line.split("==")[0] for line in lock}
         for item in (EXTRAS | PYPROJECT["dependency-groups"])[group]:
             if isinstance(item, str):

@@ -42,7 +42,7 @@ def copy_of_the_project(folder: Path) -> Path:
 
 
 def set_up_locks() -> tuple[str, ...]:
-    return set_up.COURSE, set_up.HUB, set_up.DEV, set_up.WEIGHTS
+    return set_up.COURSE, set_up.DEV, set_up.WEIGHTS
 
 
 def pin(folder: Path, *names: str, file: str = set_up.COURSE) -> None:
@@ -57,7 +57,6 @@ def project(tmp_path: Path) -> Path:
     pyproject = folder / "pyproject.toml"
     pyproject.write_text(re.sub(r"(?m)^dependencies = .*", "dependencies = []", pyproject.read_text()))
     pin(folder, "six", "sympy", "mpmath")
-    pin(folder, file=set_up.HUB)
     pin(folder, "iniconfig", file=set_up.DEV)
     return folder
 
@@ -336,7 +335,7 @@ def test_another_word_is_refused() -> None:
     done = subprocess.run([sys.executable, "set_up.py", "lab"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         1,
-        "python3 set_up.py takes one of these words: course, hub, dev, bench\n",
+        "python3 set_up.py takes one of these words: course, dev, bench\n",
     )
 
 

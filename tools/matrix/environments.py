@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.lock", "requirements-hub.lock", "requirements-dev.lock")
+LOCKS = ("requirements.lock", "requirements-dev.lock")
 WEIGHTS = "requirements-weights.lock"
 LIBRARY_FROM, COURSE_FROM = (2, 6), (2, 8)  # what docs/compatibility.md promises
 NEWEST = "2.15"

@@ -9,11 +9,10 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookscope_course.practice import score, share
+from hookscope_course.practice import score
 from hookscope_course.practice.blank import ____, holds_blank
 from hookscope_course.practice.card import Card
 from hookscope_course.practice.question import Question, label, question
-from hookscope_course.practice.share import worded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,37 +50,18 @@ class Guess:
         self.guess: Any = guess[0] if len(guess) == 1 else list(guess) if guess else ____
         self.about = about
         self.question = question(about) if about else Question()
-        self._place = share.place()
         self._widget: Any = None
         _forget_when_a_cell_fails()
-        if not holds_blank(self.guess):
-            share.offer(self.guess)
-        elif about in _clicked:
+        if holds_blank(self.guess) and about in _clicked:
             self.guess = _clicked[about]
-
-    @staticmethod
-    def share(yes: bool = True) -> Card:
-        """Say whether your guesses are counted in your class, without your name; until you do, they are not.
-
-        Args:
-            yes: False says no, also after a yes.
-
-        Example:
-            >>> Guess.share()
-            Your guesses: guesses are not counted here, and nothing was sent.
-
-        """
-        return Card("Your guesses:", share.say(yes))
 
     def choose(self, guess: Any) -> None:
         """Make a guess by a click: it takes the place of the one before, until the answer is known."""
         self.guess = guess
         if holds_blank(guess):
             _clicked.pop(self.about, None)
-        else:
-            if self.about:
-                _clicked[self.about] = guess
-            share.offer(guess, self._place)
+        elif self.about:
+            _clicked[self.about] = guess
 
     def compare(self, actual: object) -> Comparison:
         """Say how the guess and what was seen agree.
@@ -126,9 +106,8 @@ class Guess:
                     "not attempted",
                 )
             return Card("No guess yet:", "replace ____ and run this cell again.", "not attempted")
-        asks = share.asks()
         todo = "" if is_clicked else " Now run the cells below."
-        return Card("Your guess:", f"{self.said}.{todo}" + (f"\n\n{asks}." if asks else ""))
+        return Card("Your guess:", f"{self.said}.{todo}")
 
     def __repr__(self) -> str:
         return repr(self.card())
@@ -207,11 +186,11 @@ class Comparison:
             if before:
                 return Card("Right, at the second try.", f"{self._told} {asked.because}".strip(), "right")
             return Card(found.heading, self._answer, "right")
-        reason, is_first = _reason(guess, actual, asked), not before or before == [worded(guess)]
+        reason, is_first = _reason(guess, actual, asked), not before or before == [said]
         only = "only " if _is_part(guess, actual) else ""
         not_it = "Not this time." if isinstance(actual, bool) else f"Not {only}{said}{_too(guess, actual, asked)}."
         if is_first:
-            before[:] = [worded(guess)]
+            before[:] = [said]
         if is_first and not _is_either_or(actual, asked):
             if not (self.is_on_page or is_notebook()):
                 reason += " Try again: change your guess and run both cells once more."

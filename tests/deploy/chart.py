@@ -1,6 +1,6 @@
 """Hold our values for Zero to JupyterHub against the chart's own schema and defaults, which are too large to keep here.
 
-python -m tests.hub.chart values.schema.yaml values.yaml      # both from the chart's repository, jupyterhub/
+python -m tests.deploy.chart values.schema.yaml values.yaml      # both from the chart's repository, jupyterhub/
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft7Validator
 
-VALUES = Path(__file__).resolve().parents[2] / "hub" / "zero-to-jupyterhub.yaml"
+VALUES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "values.yaml"
 
 
 def over(defaults: Any, ours: Any) -> Any:
@@ -31,7 +31,7 @@ def problems(schema: Any, defaults: Any, ours: Any) -> list[str]:
 def main(words: list[str]) -> int:
     """Print what is wrong; 1 if anything is."""
     if len(words) != 2:
-        sys.exit("usage: python -m tests.hub.chart values.schema.yaml values.yaml")
+        sys.exit("usage: python -m tests.deploy.chart values.schema.yaml values.yaml")
     schema, defaults = (yaml.safe_load(Path(word).read_text(encoding="utf-8")) for word in words)
     found = problems(schema, defaults, yaml.safe_load(VALUES.read_text(encoding="utf-8")))
     print("\n".join(found) or "The chart's schema has nothing against our values.")

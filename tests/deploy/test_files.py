@@ -10,12 +10,12 @@ import yaml
 
 from tests.shared import ROOT
 
-HUB = ROOT / "hub"
-VALUES = yaml.safe_load((HUB / "zero-to-jupyterhub.yaml").read_text())
-LINES = re.sub(r"\\\n", "", (HUB / "Containerfile").read_text()).splitlines()
+DEPLOY = ROOT / "deploy"
+VALUES = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())
+LINES = re.sub(r"\\\n", "", (DEPLOY / "Containerfile").read_text()).splitlines()
 STEPS = [(line.split()[0], line.partition(" ")[2]) for line in LINES if line and not line.startswith("#")]
 
-# The keys of the schema of chart 4.4 that we use; `python -m tests.hub.chart` reads the schema itself.
+# The keys of the schema of chart 4.4 that we use; `python -m tests.deploy.chart` reads the schema itself.
 KEYS = """
 cull.enabled cull.every cull.timeout hub.concurrentSpawnLimit hub.config.JupyterHub.admin_access
 hub.config.JupyterHub.authenticator_class hub.db.pvc.storage prePuller.continuous.enabled proxy.https.enabled
@@ -40,7 +40,7 @@ def test_the_values_have_only_keys_that_the_chart_knows() -> None:
 def test_nobody_gets_in_before_a_sign_in_was_chosen_and_nothing_goes_unencrypted() -> None:
     assert VALUES["hub"]["config"]["JupyterHub"] == {"authenticator_class": "null", "admin_access": False}
     assert VALUES["proxy"]["https"]["enabled"] is True
-    assert not re.search(r"password|secret|dummy", (HUB / "zero-to-jupyterhub.yaml").read_text(), re.IGNORECASE)
+    assert not re.search(r"password|secret|dummy", (DEPLOY / "kubernetes" / "values.yaml").read_text(), re.IGNORECASE)
 
 
 def test_the_container_is_built_from_the_environment_and_learners_cannot_change_the_course() -> None:
@@ -59,7 +59,7 @@ def test_the_container_is_built_from_the_environment_and_learners_cannot_change_
 
 def test_nothing_of_this_machine_goes_into_the_container() -> None:
     left_out = (ROOT / ".dockerignore").read_text().split()
-    for folder in (".git", ".venv", "build", "course"):  # the hub's secrets are in build
+    for folder in (".git", ".venv", "build", "course"):  # grades and what was built here
         assert folder in left_out
 
 
