@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "tests" / "SKIPPED.md"
 PACKAGE_ALONE = "never: `make matrix` tests the package with few others installed"
 WHEN: dict[str, str] = {
+    r"^no Docker": "never: they need Docker with the images of deploy/",
+    r"^no configurable-http-proxy": "never: the nightly run installs them",
     r"is not installed$": PACKAGE_ALONE,
     r"\btorch is not|\btorch warns|this torch|needs torch|\(torch": "when the package needs a newer torch",
     r"no backward pass|it runs copies|fused path|one tensor": "never: the matrix has no such cell",

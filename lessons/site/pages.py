@@ -32,7 +32,13 @@ FOLDERS = {
     "errors": ("Errors", "What you see, why, and what to type. Messages of hookscope end with the path of their page."),
     "limits": ("Limits", "Details of the functions and widgets that are too long for their docstrings."),
 }
-DEPLOY = {"deploy/README.md": "deploy/index"}
+DEPLOY = {
+    "deploy/README.md": "deploy/index",
+    "deploy/docker/README.md": "deploy/docker",
+    "deploy/tljh.md": "deploy/tljh",
+    "deploy/kubernetes/README.md": "deploy/kubernetes",
+    "deploy/no-machine.md": "deploy/no-machine",
+}
 """The pages on servers for a class, and where each is on the site."""
 DOCS = ("install", "tour", "course", "other_tools", "compatibility", "strict", "classroom", "side_effects")
 RUN_IT = "*This figure needs a kernel: in your own copy (`make lab`) you can click it. Here is how it begins.*"
