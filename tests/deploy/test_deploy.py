@@ -23,6 +23,7 @@ PAGE = ROOT / "deploy" / "docker" / "README.md"
 LEARNERS = ("test1", "test2")
 TEACHER = "testteacher"
 SETTINGS = {"TEACHER": TEACHER, "MEMORY": "1G", "SUBNETS": "10.214.0.0/16", "COMPOSE_PROJECT_NAME": "hookscope-test"}
+UP = ("up", "-d", "--no-build", "--pull", "never")
 NO_PORTS = "services: {hub: {ports: !reset []}}"  # those of this machine may be taken
 LISTEN = """
 import socket, sys
@@ -103,7 +104,7 @@ def listen(container: str, port: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def hub(compose: list[str]) -> Iterator[str]:
     """The hub of a class, with a teacher who has let two learners in."""
     if not shutil.which("docker") or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
         pytest.skip("no Docker engine answers on this machine")
@@ -112,15 +113,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip("no Docker images of the course: deploy/docker/README.md builds them")
     if "hub" in docker("ps", "-a", "--format", "{{.Names}}").split():
         pytest.skip("no Docker container can be named hub: a class runs on this machine")
-    folder = tmp_path_factory.mktemp("deploy")
-    shutil.copytree(PAGE.parent, folder, dirs_exist_ok=True)
-    (folder / "tls").mkdir()
-    new = ["-newkey", "rsa:2048", "-nodes", "-keyout", "tls/key.pem", "-out", "tls/cert.pem", "-subj", "/CN=test"]
-    subprocess.run(["openssl", "req", "-x509", *new], cwd=folder, check=True, capture_output=True)
-    (folder / "test.yaml").write_text(NO_PORTS)
-    compose = ["compose", "-f", str(folder / "compose.yaml"), "-f", str(folder / "test.yaml")]
     try:
-        docker(*compose, "up", "-d", "--no-build", "--pull", "never", "--quiet-pull")
+        docker(*compose, *UP)
         python("hub", (HERE / "visitor.py").read_text(), "enter", TEACHER, *LEARNERS)
         yield "hub"
     finally:
@@ -129,6 +123,18 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         docker(*compose, "down", "--volumes", fails=True)
         docker("volume", "rm", "-f", *(f"learner-{name}" for name in everyone), fails=True)
         docker("network", "rm", *(f"learner-{number}" for number in range(1, 4)), fails=True)
+
+
+@pytest.fixture(scope="module")
+def compose(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The words of a compose command for a copy of deploy/docker/, with a certificate."""
+    folder = tmp_path_factory.mktemp("deploy")
+    shutil.copytree(PAGE.parent, folder, dirs_exist_ok=True)
+    (folder / "tls").mkdir()
+    new = ["-newkey", "rsa:2048", "-nodes", "-keyout", "tls/key.pem", "-out", "tls/cert.pem", "-subj", "/CN=test"]
+    subprocess.run(["openssl", "req", "-x509", *new], cwd=folder, check=True, capture_output=True)
+    (folder / "test.yaml").write_text(NO_PORTS)
+    return ["compose", "-f", str(folder / "compose.yaml"), "-f", str(folder / "test.yaml")]
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +223,10 @@ def test_the_page_collects_notebooks_and_nothing_else(learners: tuple[str, str],
     python(home(LEARNERS[0]), f"import os; os.chdir('/home/jovyan'); os.truncate('{name}', 1 << 33)")
     subprocess.run(["bash", "-c", command], cwd=tmp_path, check=False, capture_output=True, timeout=600)
     assert found[LEARNERS[0]].stat().st_size <= 20 << 20
+
+
+def test_a_new_hub_finds_its_learners_again(hub: str, learners: tuple[str, str], compose: list[str]) -> None:
+    docker("exec", learners[0], "sh", "-c", "echo saved > /home/jovyan/work.txt")
+    docker(*compose, *UP, "--force-recreate")
+    python(hub, (HERE / "visitor.py").read_text(), "start", LEARNERS[0])
+    assert docker("exec", learners[0], "cat", "/home/jovyan/work.txt") == "saved\n"

@@ -1,6 +1,7 @@
 """What people do in a browser at the front door of the hub. It runs in the hub's container, which has its imports.
 
 python visitor.py enter teacher anna ben      # sign up, be let in by the teacher, sign in, start a server
+python visitor.py start anna                  # sign in, and start the server again if it is not there
 python visitor.py kernel anna 'print(6 * 7)'  # what a kernel prints while somebody asks for its debugger
 """
 
@@ -66,17 +67,22 @@ def enter(teacher, *learners):
     for name in learners:
         boss.get(f"{FRONT}/hub/authorize/{name}").raise_for_status()
     for name in learners:
-        made = session(name)
-        made.get(f"{FRONT}/hub/spawn/{name}")
-        for _ in range(120):
-            made.get(f"{FRONT}/user/{name}/lab")  # signs in at the learner's own server
-            if made.get(f"{FRONT}/user/{name}/api/status").status_code == 200:
-                break
-            time.sleep(1)
-        else:
-            sys.exit(f"the server of {name} did not start")
+        start(name)
     others = session(learners[0]).get(f"{FRONT}/user/{learners[1]}/api/contents")
     assert others.status_code == 403, f"{learners[0]} reads the files of {learners[1]}"
+
+
+def start(name):
+    """Sign in and wait until the own server answers."""
+    made = session(name)
+    made.get(f"{FRONT}/hub/spawn/{name}")
+    for _ in range(180):
+        made.get(f"{FRONT}/user/{name}/lab")  # signs in at the learner's own server
+        if made.get(f"{FRONT}/user/{name}/api/status").status_code == 200:
+            return
+        made.get(f"{FRONT}/hub/spawn/{name}")
+        time.sleep(1)
+    sys.exit(f"the server of {name} did not start")
 
 
 async def kernel(name, code):
@@ -114,5 +120,8 @@ def send(line, channel, kind, content):
 
 if sys.argv[1] == "enter":
     enter(*sys.argv[2:])
+elif sys.argv[1] == "start":
+    wait_for_the_hub()
+    start(sys.argv[2])
 else:
     asyncio.run(kernel(*sys.argv[2:]))
