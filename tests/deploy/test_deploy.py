@@ -226,7 +226,7 @@ def test_the_page_collects_notebooks_and_nothing_else(learners: tuple[str, str],
 
 
 def test_a_new_hub_finds_its_learners_again(hub: str, learners: tuple[str, str], compose: list[str]) -> None:
-    docker("exec", learners[0], "sh", "-c", "echo saved > /home/jovyan/work.txt")
+    docker("exec", learners[0], "sh", "-c", "echo saved > work.txt")
     docker(*compose, *UP, "--force-recreate")
     python(hub, (HERE / "visitor.py").read_text(), "start", LEARNERS[0])
-    assert docker("exec", learners[0], "cat", "/home/jovyan/work.txt") == "saved\n"
+    assert docker("exec", learners[0], "cat", "work.txt") == "saved\n"
