@@ -4,28 +4,33 @@
     python -m hookscope_course.classroom.grading grade FOLDER               # make grade DEST=FOLDER
 
 The folder is nbgrader's own: `source/` holds the exercises with their solutions, `release/` is what students get,
-`submitted/STUDENT/02_call_order/02_call_order.ipynb` is where their notebooks go. All of nbgrader's commands work in
-it. Two of its steps are ours (`judging`): students get the course's starters, and what gives points is the verdict of
-the course's check, on values that are others each time, and not what a notebook's test cell seems to say. What a
-submission can and cannot reach while it is judged stands in `verdicts`.
+`submitted/STUDENT/02_call_order/02_call_order.ipynb` is where their notebooks go. `stripped/` has copies of these that
+are safe to open (`stripping`); only they are graded. All of nbgrader's commands work in the folder. Two of its steps
+are ours (`judging`): students get the course's starters, and what gives points is the verdict of the course's check, on
+values that are others each time, and not what a notebook's test cell seems to say. What a submission can and cannot
+reach while it is judged stands in `sandbox` and `verdicts`.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import io
+import importlib.util
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
-import time
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from traitlets.config.loader import PyFileConfigLoader
+
+from hookscope_course.classroom.stripping import NotebookError, strip_file
 from hookscope_course.learner.copies import chapters
 from hookscope_course.lessons import folder_of
 from hookscope_course.places import NOTEBOOKS
@@ -35,6 +40,9 @@ __all__ = ["assignment", "grade", "write_course"]
 
 _FILES, _BYTES, _SECONDS = 1000, 64 << 20, 120
 """Of one submission, at most: files, bytes, and seconds for each exercise (judging itself stops after 60)."""
+_COLUMNS = ("assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
+            "late_submission_penalty", "score", "max_score", "reason")  # fmt: skip
+"""Of grades.csv: those of `nbgrader export`, and why something was not graded."""
 POINTS = {"easy": 1, "medium": 2, "hard": 3}
 _CONFIG = '''"""How nbgrader works in this folder. Written by hookscope; change what you like."""
 
@@ -171,54 +179,162 @@ def _exercises_of(name: str) -> bool:
     return number.isdecimal() and int(number) < 90 and (folder_of(int(number)) / "exercises.md").exists()
 
 
-def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
-    """Grade all that was submitted, with nbgrader, and return its table of grades.
+def grade(course: Path, unconfined: bool = False) -> Iterator[dict[str, str]]:
+    """Grade all that was submitted, one submission after the other.
+
+    Each is stripped first, into `stripped/`; `submitted/` stays as it was handed in. After each,
+    `grades.csv` is written.
 
     Args:
         course: the folder that `write_course` wrote.
-        unconfined: grade even where submissions cannot be sandboxed; for a machine that can be thrown away.
+        unconfined: grade without a sandbox; for a machine that can be thrown away.
 
-    Returns:
-        A row for each student and assignment, with nbgrader's columns, among them "assignment", "student_id", "score"
-        and "max_score"; where a notebook could not be graded, its row has no score, and says why as "trouble".
+    Yields:
+        The row of a submission in `grades.csv`, with nbgrader's columns, among them "assignment", "student_id", "score"
+        and "max_score"; where it could not be graded, there is no score, and "reason" says why.
 
     Raises:
         FileNotFoundError: this is not such a folder, or nothing was submitted.
-        RuntimeError: nbgrader failed, or submissions cannot be sandboxed here; says what to do.
+        SandboxError: submissions cannot be sandboxed here; says what to do.
+        RuntimeError: nbgrader is missing, or the course's own solution does not get all points.
 
     """
     if not (course / "nbgrader_config.py").exists():
         raise FileNotFoundError(f"{course} is not a course folder. `make nbgrader` creates one")
-    names = sorted({path.name for path in course.glob("submitted/*/*") if path.is_dir()})
-    if not names:
+    found = sorted(
+        (path.name, path.parent.name) for path in course.glob("submitted/*/*") if path.is_dir() or path.is_symlink()
+    )
+    if not found:
         raise FileNotFoundError(
             f"there are no submissions in {course / 'submitted'}. Put notebooks into STUDENT/ASSIGNMENT/"
         )
-    troubles = {name: _autograde(course, name, unconfined) for name in names}
-    _nbgrader(course, "export", "--to=grades.csv")
-    rows = _blank_where_not_graded(course / "grades.csv", troubles)
-    rows = [row for row in rows if row["assignment"] in names]
-    graded = [row for row in rows if row["student_id"] not in troubles[row["assignment"]]]
-    return graded + [
-        {"assignment": name, "student_id": student, "score": "", "max_score": "", "trouble": trouble}
-        for name, by_student in troubles.items()
-        for student, trouble in by_student.items()
-    ]
+    known = {name for name, _ in found if _exercises_of(name) and (course / "source" / name).is_dir()}
+    for name in sorted(known):
+        _own_solution(name, unconfined)
+        _register(course, name)
+    reasons: dict[tuple[str, str], str] = {}
+    for name, student in found:
+        if name in known:
+            reason = _grade_one(course, name, student, unconfined)
+        else:
+            reason = f"there is no assignment {name} in {course / 'source'}"
+        if reason:
+            reasons[name, student] = _printable(reason)
+        rows = _write_table(course, reasons)
+        yield rows[name, student]
 
 
-def _blank_where_not_graded(file: Path, troubles: dict[str, dict[str, str]]) -> list[dict[str, str]]:
-    """Read nbgrader's table, and leave the scores of what was not graded blank in it: a 0 would be a grade."""
-    read = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8")))
-    rows, columns = list(read), list(read.fieldnames or ())
-    for row in rows:
-        if row["student_id"] in troubles.get(row["assignment"], {}):
-            row |= {column: "" for column in ("raw_score", "late_submission_penalty", "score") if column in row}
-    file.chmod(0o600)
-    with file.open("w", encoding="utf-8", newline="") as written:
-        table = csv.DictWriter(written, columns)
+def _grade_one(course: Path, name: str, student: str, unconfined: bool) -> str:
+    """Grade one submission; returns the reason why it could not be graded, empty if it was."""
+    folder = course / "submitted" / student / name
+    if reason := _unfit_name(student) or _unfit(folder, name):
+        return reason
+    copy = course / "stripped" / student / name
+    command = ("autograde", name, f"--student={student}", "--force", "--CourseDirectory.submitted_directory=stripped")
+    seconds = _SECONDS * (1 + len(read_exercises(folder_of(int(name[:2])) / "exercises.md")))
+    try:
+        shutil.rmtree(copy, ignore_errors=True)
+        (course / "stripped").mkdir(mode=0o700, exist_ok=True)
+        copy.mkdir(parents=True)
+        strip_file(folder / f"{name}.ipynb", copy / f"{name}.ipynb")
+        if when := _timestamp(folder):
+            (copy / "timestamp.txt").write_text(when, encoding="ascii")
+        _nbgrader(course, *command, f"--Judge.unconfined={unconfined}", seconds=seconds)
+    except (OSError, NotebookError, RuntimeError) as error:
+        return str(error)
+    return ""
+
+
+def _timestamp(folder: Path) -> str:
+    """Read when it was handed in, as nbgrader writes it; empty if nobody says.
+
+    Raises:
+        NotebookError: something else is written there.
+
+    """
+    file = folder / "timestamp.txt"
+    if not file.is_file() or not (text := file.read_bytes()[:100].decode("ascii", "replace").strip()):
+        return ""
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?( UTC| [+-]\d{4})?", text):
+        raise NotebookError(f"{file} has no time such as 2026-02-28 12:00:00 UTC")
+    return text
+
+
+def _unfit_name(student: str) -> str:
+    """Say why the name of a student's folder cannot be used; empty if it can.
+
+    nbgrader reads commas and stars in it as something else.
+    """
+    if re.fullmatch(r"\w([\w .@+-]*[\w.@+-])?", unicodedata.normalize("NFC", student)):
+        return ""
+    return (
+        f"the folder name '{student}' cannot be a student's name for nbgrader. Rename the folder: it may have letters, "
+        "digits, spaces inside and . _ - + @, as in Anna-Müller"
+    )
+
+
+def _printable(text: str) -> str:
+    """Text on one line, without characters that steer a terminal or cannot be written."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
+
+
+def _database(course: Path) -> str:
+    """Where nbgrader keeps the grades: what its settings say, or in the folder."""
+    settings = PyFileConfigLoader("nbgrader_config.py", str(course)).load_config()
+    return str(settings.get("CourseDirectory", {}).get("db_url", f"sqlite:///{course / 'gradebook.db'}"))
+
+
+def _register(course: Path, name: str) -> None:
+    """Make an assignment again from its source if the gradebook does not know it, because it was lost."""
+    from nbgrader.api import Gradebook, MissingEntry
+
+    with Gradebook(_database(course), "hookscope") as book:
+        try:
+            book.find_assignment(name)
+        except MissingEntry:
+            known = False
+        else:
+            known = True
+    if not known:
+        _nbgrader(course, "generate_assignment", name, "--force")
+
+
+def _write_table(course: Path, reasons: dict[tuple[str, str], str]) -> dict[tuple[str, str], dict[str, str]]:
+    """Write grades.csv; what could not be graded has no score in it: a 0 would be a grade."""
+    from nbgrader.api import Gradebook
+
+    rows = {
+        key: dict.fromkeys(_COLUMNS, "") | dict(zip(("assignment", "student_id"), key, strict=True)) for key in reasons
+    }
+    with Gradebook(_database(course), "hookscope") as book:
+        for each in book.assignments:
+            for one in each.submissions:
+                key, student = (each.name, one.student.id), one.student
+                if key in reasons or (course / "autograded" / student.id / each.name).is_dir():
+                    who = {"last_name": student.last_name, "first_name": student.first_name, "email": student.email}
+                    rows[key] = rows.get(key, {}) | _texts({
+                        "assignment": each.name, "duedate": each.duedate, "timestamp": one.timestamp,
+                        "student_id": student.id, **who, "max_score": each.max_score,
+                        "raw_score": one.score, "late_submission_penalty": one.late_submission_penalty,
+                        "score": max(0.0, one.score - (one.late_submission_penalty or 0.0)), "reason": "",
+                    })  # fmt: skip
+    for key, reason in reasons.items():
+        rows[key] |= {"raw_score": "", "late_submission_penalty": "", "score": "", "reason": reason}
+    for row in rows.values():
+        row["student_id"] = _printable(row["student_id"])
+    file = course / "grades.csv"
+    new = file.with_suffix(".csv.new")
+    new.touch(mode=0o600)
+    with new.open("w", encoding="utf-8", newline="") as written:
+        table = csv.DictWriter(written, _COLUMNS)
         table.writeheader()
-        table.writerows(rows)
+        table.writerows(row for _, row in sorted(rows.items()))
+    new.replace(file)
     return rows
+
+
+def _texts(row: dict[str, Any]) -> dict[str, str]:
+    return {key: "" if value is None else str(value) for key, value in row.items()}
 
 
 def _other_notebook(folder: Path, name: str) -> str:
@@ -254,36 +370,6 @@ def _own_solution(name: str, unconfined: bool) -> None:
         )
 
 
-def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
-    """Grade an assignment; returns what went wrong, by student. One bad notebook keeps nobody else from a grade."""
-    _own_solution(name, unconfined)
-    students = sorted(path.parent.name for path in course.glob(f"submitted/*/{name}"))
-    troubles = {student: said for student in students if (said := _unfit(course / "submitted" / student / name, name))}
-    fit = [student for student in students if student not in troubles]
-    if not fit:
-        return troubles
-    each = _SECONDS * len(read_exercises(folder_of(int(name[:2])) / "exercises.md"))
-    command = ("autograde", name, "--force", f"--Judge.unconfined={unconfined}")
-    start = time.time()
-    try:
-        without = [f"--CourseDirectory.student_id_exclude={','.join(troubles)}"] if troubles else []
-        _nbgrader(course, *command, *without, seconds=each * len(fit))
-    except RuntimeError as error:
-        if "cannot be sandboxed" in str(error) or "never judged as root" in str(error):
-            raise
-    else:
-        return troubles
-    for student in fit:
-        made = course / "autograded" / student / name / f"{name}.ipynb"
-        if made.exists() and made.stat().st_mtime >= start:
-            continue
-        try:
-            _nbgrader(course, *command, f"--student={student}", seconds=each)
-        except RuntimeError as error:
-            troubles[student] = str(error)
-    return troubles
-
-
 def _unfit(folder: Path, name: str) -> str:
     """Say why a submission is not to be opened at all; empty if it may be.
 
@@ -309,6 +395,8 @@ def _unfit(folder: Path, name: str) -> str:
 
 
 def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None:
+    if importlib.util.find_spec("nbgrader") is None:
+        raise RuntimeError("nbgrader is not installed; `make dev` installs it")
     # nbgrader starts alembic by its name.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
@@ -318,6 +406,7 @@ def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None
             env=os.environ | {"PATH": path},
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=seconds,
             umask=0o077,
@@ -326,8 +415,7 @@ def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None
         raise RuntimeError(f"nbgrader {command[0]} took longer than {seconds:g} seconds and was stopped") from None
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "ERROR" in line or "Error" in line] or [done.stderr[-500:]]
-        missing = "; `make dev` installs it" if "No module named nbgrader" in done.stderr else ""
-        raise RuntimeError(f"nbgrader {command[0]}: {' '.join(said)[-1500:]}{missing}")
+        raise RuntimeError(f"nbgrader {command[0]}: {' '.join(said)[-1500:]}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -341,7 +429,9 @@ def main(arguments: list[str] | None = None) -> int:
     writes.add_argument("--to", type=Path, required=True, help="the folder to create")
     grades = commands.add_parser("grade", help="grade the submissions and print the grades")
     grades.add_argument("course", type=Path, help="the folder that `write` created")
-    grades.add_argument("--unconfined", action="store_true", help="grade even if this machine has no sandbox")
+    grades.add_argument(
+        "--unconfined", action="store_true", help="grade without a sandbox, on a machine that you can throw away"
+    )
     options = parser.parse_args(arguments)
     try:
         if options.command == "write":
@@ -353,10 +443,9 @@ def main(arguments: list[str] | None = None) -> int:
                 said = f"Other users can read the work and grades in {where}. To prevent this: chmod 700 {where}"
                 print(said, file=sys.stderr)
             for row in grade(options.course.expanduser().resolve(), options.unconfined):
-                said = (
-                    f"not graded: {row['trouble']}" if "trouble" in row else f"{row['score']:>5} of {row['max_score']}"
-                )
-                print(f"{row['student_id']:<20} {row['assignment']:<28} {said}")
+                points = f"{row['score']:>5} of {row['max_score']}"
+                said = f"not graded: {row['reason']}" if row["reason"] else points
+                print(f"{row['student_id']:<20} {row['assignment']:<28} {said}", flush=True)
     except (LookupError, OSError, RuntimeError) as error:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
         return 1

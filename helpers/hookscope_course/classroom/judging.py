@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import secrets
 import sys
 import sysconfig
-import tempfile
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,124 +17,89 @@ from nbgrader.converters import NbGraderException
 from nbgrader.preprocessors import ClearSolutions, NbGraderPreprocessor
 from traitlets import Bool, Integer
 
+from hookscope_course.classroom.sandbox import Sandbox, SandboxError, ask, choose_user
+from hookscope_course.classroom.stripping import strip
 from hookscope_course.lessons import folder_of
 from hookscope_course.places import LESSONS, NOTEBOOKS
+from hookscope_course.practice.text import ExerciseText, read_exercises
 
 __all__ = ["Judge", "Starters", "verdicts_on"]
 
 _HELPERS = Path(__file__).resolve().parents[2]
-_NOBODY = 65534
+_VERDICTS = "hookscope_course.classroom.verdicts"
+WRONG = "wrong"
 
 
 def verdicts_on(
     chapter: int, cells: dict[str, list[str]], *, seconds: int = 60, confined: bool = True
 ) -> dict[str, dict[str, str]]:
-    """Judge the answers of one submission; each runs in a process of its own.
+    """Judge the answers of one submission; each runs in a sandbox of its own.
 
     Args:
         chapter: its number.
         cells: for each exercise, by name, the code of the cells to run, its own cell last.
         seconds: for each exercise, of time and of computing.
-        confined: whether the processes have to be shut in.
+        confined: whether to use sandboxes.
 
     Returns:
         For each exercise an outcome ("right", "wrong", "not attempted") and the message of the check.
 
     Raises:
-        RuntimeError: the processes cannot be sandboxed here, or judging itself failed; says what to do.
+        SandboxError: this machine cannot run the sandbox; says what to do.
 
     """
-    judge = _judge(confined)
-    readable, seen = _readable(chapter)
-    with tempfile.TemporaryDirectory(prefix="hookscope-") as scratch:
-        if judge and sys.platform != "win32":
-            os.chown(scratch, _NOBODY, _NOBODY)
-        asked = {
-            "chapter": chapter,
-            "cells": cells,
-            "seconds": seconds,
-            "confined": confined,
-            "scratch": scratch,
-            "readable": [str(path) for path in readable],
-            "listable": [str(path) for path in seen],
-            "writable": [scratch, "/dev/shm", "/dev/null"],
-            "private": [scratch, "/dev/shm"],
-        }
-        quiet = {"OMP_NUM_THREADS": "1", "TMPDIR": scratch, "HOME": scratch, "MPLCONFIGDIR": scratch}
-        done = subprocess.run(
-            [sys.executable, "-I", "-m", "hookscope_course.classroom.verdicts"],
-            input=json.dumps(asked),
-            cwd=scratch,
-            env={"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", **quiet},
-            capture_output=True,
-            text=True,
-            check=False,
-            **judge,
-        )
-    if done.returncode:
-        raise RuntimeError(f"judging chapter {chapter:02} failed: {done.stderr.strip()[-500:]}")
-    verdicts: dict[str, dict[str, str]] = json.loads(done.stdout)
-    for verdict in verdicts.values():
-        if verdict["outcome"] == "cannot be sandboxed":
-            raise RuntimeError(
-                f"submissions cannot be sandboxed on this machine: {verdict['message']}. Grade in a container or a "
-                "virtual machine that you can throw away: make grade UNCONFINED=yes"
-            )
+    sandbox = _sandbox(chapter) if confined else None
+    texts = {text.name: text for text in read_exercises(folder_of(chapter) / "exercises.md")}
+    shared = {"names": [*texts], "checks": [_module(file) for file in _checks(chapter)], "seconds": seconds}
+    verdicts = {}
+    for name, code in cells.items():
+        if name in texts:
+            asked = {**shared, "text": asdict(_without_answers(texts[name])), "cells": code}
+            verdicts[name] = _verdict(asked, seconds, sandbox)
+        else:
+            verdicts[name] = {"outcome": WRONG, "message": f"chapter {chapter:02} has no exercise of this name"}
     return verdicts
 
 
-def _readable(chapter: int) -> tuple[list[Path], list[Path]]:
-    """What an answer needs to run: Python, the packages, the system's libraries; no lesson, no notebook.
+def _verdict(asked: dict[str, Any], seconds: int, sandbox: Sandbox | None) -> dict[str, str]:
+    """Ask for one verdict. It counts only with a seal that nobody else in the sandbox is told."""
+    seal = secrets.token_hex(16)
+    question = json.dumps({**asked, "seal": seal, "seed": secrets.randbelow(2**31)}).encode()
+    text = ask(_VERDICTS, question, seconds, sandbox)
+    if text is None:
+        return {"outcome": WRONG, "message": f"stopped: it took longer than {seconds} seconds"}
+    with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        said = json.loads(text.partition(b"\n")[0])
+        if said["seal"] == seal:
+            # Half of a surrogate pair could not be written to a file.
+            return {key: said[key].encode("utf-8", "replace").decode() for key in ("outcome", "message")}
+    return {"outcome": WRONG, "message": "its process ended without a verdict: it ran out of memory, or ended itself"}
 
-    Returns:
-        What it may read, and the folders on the way to it, of which it may see the names.
 
-    """
-    closed = {LESSONS.resolve(), NOTEBOOKS.resolve()}  # which a wheel has among the packages
+def _without_answers(text: ExerciseText) -> ExerciseText:
+    """Take away what an answer could copy, and keep what the check's own messages need: names, and the closing call."""
+    skeleton = "\n".join([*(f"def {name}(): ..." for name in text.defines if name), text.call])
+    return replace(text, solution=skeleton, hints=(), wrong=(), right=(), why="")
+
+
+def _sandbox(chapter: int) -> Sandbox:
+    """What an answer needs to run: Python, the packages and the checks of its chapter; no exercises, no notebook."""
     python = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
-    readable, seen = list[Path](), list[Path]()
-    for folder in (*map(Path, python), _HELPERS):
-        _open_but(folder.resolve(), closed, readable, seen)
-    system = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev")
-    # Of /etc, what loads libraries, tells the time and finds loopback by its name.
-    settings = (f"/etc/{name}" for name in ("ld.so.cache", "localtime", "nsswitch.conf", "hosts", "host.conf"))
-    modules = [Path(_HELPERS, "hookscope_course", "lessons", "__init__.py"), *folder_of(chapter).glob("checks_*.py")]
-    readable += [*map(Path, (*system, *settings)), *modules]
-    return readable, [*seen, folder_of(chapter).parent]  # processes of chapter 13 find their module by its name
-
-
-def _open_but(folder: Path, closed: set[Path], readable: list[Path], seen: list[Path]) -> None:
-    """Open a folder, or, where something in it stays closed, all the others in it."""
-    if folder in closed:
-        return
-    if not any(folder in each.parents for each in closed):
-        readable.append(folder)
-        return
-    seen.append(folder)
-    for each in folder.iterdir():
-        _open_but(each, closed, readable, seen)
-
-
-def _judge(confined: bool) -> dict[str, Any]:
-    """As whom answers are judged: never as root, who may read more than a student should.
-
-    Raises:
-        RuntimeError: this is root, and nobody else can run this Python.
-
-    """
-    if sys.platform == "win32" or os.getuid() != 0:
-        return {}
-    other: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
-    with suppress(OSError):
-        tries = [sys.executable, "-I", "-c", "import hookscope_course.classroom.verdicts"]
-        if subprocess.run(tries, cwd="/", capture_output=True, check=False, **other).returncode == 0:
-            return other
-    if not confined:  # the machine is thrown away
-        return {}
-    raise RuntimeError(
-        "submissions are never judged as root, and unprivileged users cannot run this Python. Grade as a normal user, "
-        "or move the checkout to a folder that everyone can enter, such as /opt"
+    packages = [_HELPERS / "hookscope", _HELPERS / "hookscope_course"]
+    return Sandbox(
+        readable=(*map(Path, sorted(python)), *packages),
+        hidden=(LESSONS, NOTEBOOKS),  # which a wheel has among the packages
+        shown=(_HELPERS / "hookscope_course" / "lessons" / "__init__.py", *_checks(chapter)),
+        user=choose_user(_VERDICTS),
     )
+
+
+def _checks(chapter: int) -> list[Path]:
+    return sorted(folder_of(chapter).glob("checks_*.py"))
+
+
+def _module(file: Path) -> str:
+    return f"hookscope_course.lessons.{file.parent.name}.{file.stem}"
 
 
 class Starters(ClearSolutions):  # type: ignore[misc]
@@ -157,11 +121,12 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
     """
 
     timeout = Integer(60, help="Limit for one exercise: seconds of elapsed and of processor time.").tag(config=True)
-    unconfined = Bool(False, help="Grade even if this machine cannot sandbox submissions.").tag(config=True)
+    unconfined = Bool(False, help="Grade without a sandbox, on a machine that can be thrown away.").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Judge a submission, and write points and message of each exercise below its test cell."""
         chapter = int(resources["nbgrader"]["assignment"][:2])
+        nb = nbformat.from_dict(strip(nb))  # it was already, if `make grade` has called
         tests, cells, added = {}, dict[str, list[str]](), list[str]()
         for cell in nb.cells:
             known = cell.metadata.get("nbgrader", {})
@@ -175,7 +140,7 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
         wanted = {name: cells.get(name, []) for name in tests}
         try:
             verdicts = verdicts_on(chapter, wanted, seconds=self.timeout, confined=not self.unconfined)
-        except RuntimeError as error:
+        except SandboxError as error:
             raise NbGraderException(str(error)) from None
         for name, cell in tests.items():
             verdict = verdicts[name]

@@ -1,127 +1,92 @@
-"""Judge answers, each in a process of its own that is shut in; the check is loaded before the answer's code runs.
+"""Judge one answer, inside its sandbox; the check is loaded before the answer's code runs.
 
-    python -I -m hookscope_course.classroom.verdicts < questions.json    # started by `judging`, not by hand
+    python -I -m hookscope_course.classroom.verdicts SOCKET      # started by `sandbox`, not by hand
 
-An answer is checked by calling it, so its code and the check share a process. What that process can reach is little:
-no network, no socket or memory of others, no file but those of Python, of the packages and of the system, none with a
-solution; a copy of the exercises from which solutions and hints were taken away. What it changes of the course or of
-torch is found, before and after the check, and gives no points. What is *not* out of reach: code that knows this file
-can, from inside its own call, change what it finds in its process and change it back, or look for the verdict's seal on
-the stack and forge it. So read a submission before you trust a grade that matters, or ask about it.
+An answer is checked by calling it, so its code and the check share a process. What that process can reach is little
+(`sandbox`), and no solution is among it: an exercise comes without solution and hints. What the answer changes of the
+course or of torch is found, before and after the check, and gives no points. What is *not* out of reach: code that
+knows this file can, from inside its own call, change what it finds in its process and change it back, or look for the
+verdict's seal on the stack and forge it. So read a submission before you trust a grade that matters, or ask about it.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import linecache
 import os
-import secrets
-import select
-import signal
+import socket
 import sys
-import time
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
+from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
 if sys.platform == "win32":
-    raise ImportError("answers are judged in forked processes, which Windows does not support. Use WSL")
+    raise ImportError("answers are judged in a sandbox of Linux. On Windows, use WSL")
+
+import resource
 
 WRONG, RIGHT = "wrong", "right"
 SEALED = ("hookscope", "hookscope_course", "torch.nn", "torch.autograd", "torch.utils.hooks", "torch.testing")
 """The packages of which nothing may be changed; of torch itself and of Python's built-ins, what they offer directly."""
-CANNOT = "cannot be sandboxed"
-_SUBREAPER = 36
+_CHECKS = "hookscope_course.lessons."
+_MEMORY, _FILE, _PROCESSES = 3 << 30, 64 << 20, 200
 
 
-def main() -> None:
-    """Read questions as JSON, judge each, and write the verdicts as JSON."""
-    asked = json.load(sys.stdin)
-    from hookscope_course.practice import Exercise, exercises
-
-    Exercise.seed = secrets.randbelow(2**31)  # the values of a check are others each time
-    here = {one.name: _without_answers(one) for one in exercises(asked["chapter"])}
-    gc.collect()
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)  # what an answer leaves running becomes ours, and is ended
-    verdicts = {}
-    for name, cells in asked["cells"].items():
-        verdicts[name] = _judged(here[name], list(here), cells, asked)
-    json.dump(verdicts, sys.stdout)
-
-
-def _without_answers(exercise: Any) -> Any:
-    """Take away what an answer could copy, and keep what the check's own messages need: names, and the closing call."""
-    text = exercise.text
-    skeleton = "\n".join([*(f"def {name}(): ..." for name in text.defines if name), text.call])
-    exercise.text = replace(text, solution=skeleton, hints=(), wrong=(), right=(), why="")
-    exercise._why, exercise._hints = "", ()
-    return exercise
-
-
-# -- one answer, from outside ---------------------------------------------------------------------------------------
-
-
-def _judged(exercise: Any, names: list[str], cells: list[str], asked: dict[str, Any]) -> dict[str, str]:
-    """Judge one answer in a fork, and end the fork with all that it started."""
-    seal = secrets.token_hex(16)
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(ours)
-            said = _inside(exercise, names, cells, asked)
-        except BaseException as error:
-            said = {"outcome": WRONG, "message": f"{type(error).__name__}: {str(error)[:500]}"}
+def main(channel: socket.socket) -> None:
+    """Read a question as JSON, judge the answer in it, and write the verdict as JSON."""
+    channel.set_inheritable(False)
+    asked = json.loads(b"".join(iter(lambda: channel.recv(1 << 20), b"")))
+    me, seal = os.getpid(), asked.pop("seal")
+    _prepare(asked)
+    channel.sendall(b"ready\n")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    _limit(asked["seconds"])
+    try:
+        said = _judge(asked)
+    except BaseException as error:
+        said = {"outcome": WRONG, "message": _name(error)}
+    if os.getpid() == me:  # and not a fork that the answer made
         with suppress(BaseException):
-            os.write(theirs, json.dumps({"seal": seal, **said}).encode()[:60_000])
-        os._exit(0)
-    os.close(theirs)
-    text = _read(ours, time.monotonic() + asked["seconds"])
-    _end_all_children()
-    if text is None:
-        return {"outcome": WRONG, "message": f"stopped: it took longer than {asked['seconds']} seconds"}
-    with suppress(ValueError, TypeError, KeyError):
-        said = json.loads(text)
-        if said.pop("seal") == seal:
-            return dict(said)
-    return {
-        "outcome": WRONG,
-        "message": "its process ended without a verdict: it ran out of memory, or ended itself",
-    }
+            said["message"] = said["message"][:4000]
+            channel.sendall(json.dumps({"seal": seal, **said}).encode() + b"\n")
+    os._exit(0)
 
 
-def _read(pipe: int, until: float) -> bytes | None:
-    """What a fork writes before it ends; None if it takes too long."""
-    text = b""
-    with os.fdopen(pipe, "rb", buffering=0) as end:
-        while (left := until - time.monotonic()) > 0:
-            if select.select([end], [], [], left)[0]:
-                part = end.read(65_536)
-                if not part or len(text) > 100_000:
-                    return text
-                text += part
-                with suppress(ValueError):
-                    json.loads(text)
-                    return text
-    return None
+def _name(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {str(error)[:500]}"
+    except BaseException:  # the answer's own exception class
+        return f"{type(error).__name__}"
 
 
-def _end_all_children() -> None:
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    while found := children.read_text(encoding="ascii").split():
-        for child in map(int, found):
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(child, 0)
+def _prepare(asked: dict[str, Any]) -> None:
+    """Load all that an answer and its check need, so that it counts neither as the answer's time nor as its change."""
+    import hookscope
+
+    import_module("hookscope_course.practice")
+
+    for name in asked["checks"]:
+        import_module(name)
+    for name in hookscope.__all__:  # those that are loaded when they are first asked for
+        getattr(hookscope, name)
 
 
-# -- one answer, from inside ----------------------------------------------------------------------------------------
+def _limit(seconds: int) -> None:
+    """Set what each process may use up; root is not held to the number of processes."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    for what, most in (
+        (resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds),
+        (resource.RLIMIT_DATA, _MEMORY),
+        (resource.RLIMIT_FSIZE, _FILE),
+        (resource.RLIMIT_NPROC, _PROCESSES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(what)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (most, most))
 
 
 class _Taker:
@@ -140,92 +105,103 @@ class _Taker:
     solution = hint
 
 
-def _inside(exercise: Any, names: list[str], cells: list[str], asked: dict[str, Any]) -> dict[str, str]:
-    """Shut ourselves in, run the cells, and let the check judge what they answer."""
+def _judge(asked: dict[str, Any]) -> dict[str, str]:
+    """Run the cells, and let the check judge what they answer."""
     import torch
     import torch.nn.functional as functional
 
     from hookscope_course import ____
-    from hookscope_course.classroom.confining import ConfinementError, Limits, confine
+    from hookscope_course.practice import Exercise, ExerciseText
     from hookscope_course.practice.blank import holds_blank
 
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(nothing, stream)
-    if asked["confined"]:
-        limits = Limits(cpu_seconds=asked["seconds"])
-        try:
-            paths = {
-                kind: [Path(path) for path in asked[kind]] for kind in ("readable", "writable", "listable", "private")
-            }
-            confine(limits=limits, **paths)
-        except ConfinementError as error:
-            return {"outcome": CANNOT, "message": str(error)}
-    os.chdir(asked["scratch"])
+    text = ExerciseText(**asked["text"])
+    check = next(vars(module)[name] for each in asked["checks"]
+                 if (name := f"check_{text.name}") in vars(module := sys.modules[each]))  # fmt: skip
     sealed = _fingerprint()
-    takers = {name: _Taker() for name in names}
+    takers = {name: _Taker() for name in asked["names"]}
     globals_: dict[str, Any] = {"__name__": "__main__", "torch": torch, "nn": torch.nn, "F": functional, "____": ____}
     globals_ |= takers
-    exec(exercise.text.before, globals_)
+    exec(text.before, globals_)
     file = ""
-    for number, code in enumerate(cells):
+    for number, code in enumerate(asked["cells"]):
         file = f"<cell {number}>"
         linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
         exec(compile(code, file, "exec"), globals_)
     if changed := _changed(sealed):
         return _tampered(changed)
-    calls = takers[exercise.name].asked
+    calls = takers[text.name].asked
     answers = next((call for call in reversed(calls) if not any(map(holds_blank, call))), calls[-1] if calls else None)
     if answers is None:  # the last line is gone, or `q2` is something else by now
-        wanted = exercise.text.defines
+        wanted = text.defines
         if not wanted or not all(name in globals_ for name in wanted):
-            return {"outcome": "not attempted", "message": f"there is no `{exercise.text.call}` in the cell"}
+            return {"outcome": "not attempted", "message": f"there is no `{text.call}` in the cell"}
         answers = tuple(globals_[name] for name in wanted)
+    Exercise.seed = asked["seed"]  # the values of a check are others each time
+    exercise = Exercise(text, check)  # only now, so that no cell finds it
+    before = dict(vars(exercise))
     # In a frame with the submission's names and cell, as a notebook has it: the check looks there for blanks.
     ask = {"__check": exercise.check, "__answers": answers}
     feedback = eval(compile("__check(*__answers)", file, "eval"), globals_ | ask)
     outcome, message = str(feedback.outcome), str(feedback.message)
     if changed := _changed(sealed):
         return _tampered(changed)
+    after = vars(exercise)
+    if changed := next((name for name in {**before, **after} if not _is_left(name, before, after)), ""):
+        return _tampered(f"{text.name}.{changed}")
     return {"outcome": outcome, "message": message}
+
+
+def _is_left(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether an exercise's attribute is what it was; one it changes itself."""
+    return name == "_seen_untouched" or (name in before and name in after and before[name] is after[name])
 
 
 def _tampered(changed: str) -> dict[str, str]:
     return {"outcome": WRONG, "message": f"the submission changed `{changed}`, which does not belong to it: no points"}
 
 
-def _fingerprint() -> dict[tuple[str, str], tuple[Any, str, Any]]:
-    """What functions and classes there are in the sealed packages, and what is in each."""
-    found: dict[tuple[str, str], tuple[Any, str, Any]] = {}
+def _fingerprint() -> dict[tuple[str, str], tuple[Any, ...]]:
+    """What functions and classes there are in the sealed packages, and what is in each; of checks, every name."""
+    found: dict[tuple[str, str], tuple[Any, ...]] = {}
     for name, module in list(sys.modules.items()):
-        packages = (
-            name in ("builtins", "torch") or name.startswith(tuple(f"{one}." for one in SEALED)) or name in SEALED
-        )
-        if not packages or not isinstance(module, ModuleType):
-            continue
-        for attribute, value in list(vars(module).items()):
-            if callable(value) and (name, attribute) != ("torch", "manual_seed"):  # torch itself wraps that one later
-                found[name, attribute] = module, attribute, _inner(value)
-            if isinstance(value, type):
-                for inside, part in list(vars(value).items()):
-                    if callable(part) or isinstance(part, property | classmethod | staticmethod):
-                        found[name, f"{attribute}.{inside}"] = value, inside, _inner(part)
+        if _is_sealed(name) and isinstance(module, ModuleType):
+            _look(name, module, found)
     return found
 
 
-def _inner(value: Any) -> Any:
+def _is_sealed(name: str) -> bool:
+    return name in ("builtins", "torch", *SEALED) or name.startswith(tuple(f"{one}." for one in SEALED))
+
+
+def _look(name: str, module: ModuleType, found: dict[tuple[str, str], tuple[Any, ...]]) -> None:
+    for attribute, value in list(vars(module).items()):
+        if (name, attribute) == ("torch", "manual_seed"):  # torch itself wraps that one later
+            continue
+        if callable(value) or (name.startswith(_CHECKS) and attribute != "__builtins__"):
+            found[name, attribute] = _inner(value)
+        if isinstance(value, type):
+            for inside, part in list(vars(value).items()):
+                if callable(part) or isinstance(part, property | classmethod | staticmethod):
+                    found[name, f"{attribute}.{inside}"] = _inner(part)
+
+
+def _inner(value: Any) -> tuple[Any, ...]:
     """A value, and of a function also its code and defaults, which can be exchanged behind its back."""
     return (value, value.__code__, value.__defaults__) if isinstance(value, FunctionType) else (value,)
 
 
-def _changed(sealed: dict[tuple[str, str], tuple[Any, str, Any]]) -> str:
-    """The dotted name of something that is not what it was; empty if all is."""
-    for (module, name), (home, attribute, before) in sealed.items():
-        now = vars(home).get(attribute)
-        if len(before) != len(after := _inner(now)) or any(a is not b for a, b in zip(before, after, strict=True)):
+def _changed(sealed: dict[tuple[str, str], tuple[Any, ...]]) -> str:
+    """The dotted name of something that is not what it was, is gone, or is new; empty if all is as it was."""
+    now = _fingerprint()
+    known = {module for module, _ in sealed}
+    for (module, name), after in now.items():
+        before = sealed.get((module, name))
+        if before is None and module not in known:  # loaded since
+            continue
+        if before is None or len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True)):
             return f"{module}.{name}"
-    return ""
+    return next((f"{module}.{name}" for module, name in sealed if (module, name) not in now), "")
 
 
 if __name__ == "__main__":
-    main()
+    main(socket.socket(fileno=int(sys.argv[1])))
