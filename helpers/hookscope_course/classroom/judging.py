@@ -17,7 +17,7 @@ from nbgrader.converters import NbGraderException
 from nbgrader.preprocessors import ClearSolutions, NbGraderPreprocessor
 from traitlets import Bool, Integer
 
-from hookscope_course.classroom.sandbox import Sandbox, SandboxError, ask, choose_user
+from hookscope_course.classroom.sandbox import Sandbox, SandboxError, ask
 from hookscope_course.classroom.stripping import strip
 from hookscope_course.lessons import folder_of
 from hookscope_course.places import LESSONS, NOTEBOOKS
@@ -90,7 +90,6 @@ def _sandbox(chapter: int) -> Sandbox:
         readable=(*map(Path, sorted(python)), *packages),
         hidden=(LESSONS, NOTEBOOKS),  # which a wheel has among the packages
         shown=(_HELPERS / "hookscope_course" / "lessons" / "__init__.py", *_checks(chapter)),
-        user=choose_user(_VERDICTS),
     )
 
 

@@ -25,9 +25,9 @@ from pathlib import Path
 if sys.platform == "win32":
     raise ImportError("answers are judged in a sandbox of Linux. On Windows, use WSL")
 
-__all__ = ["Sandbox", "SandboxError", "ask", "choose_user"]
+__all__ = ["Sandbox", "SandboxError", "ask"]
 
-NOBODY = 65534
+_NOBODY = 65534
 _START, _END = 300, 60
 """Seconds that a process may take to load torch on a busy machine, and that the kernel may take to end it."""
 _LONGEST = 100_000
@@ -45,23 +45,24 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a process in a sandbox can read, and as whom it runs.
+    """What a process in a sandbox can read, and no more.
 
     Attributes:
         readable: folders and files that it can read, beside /usr; they are bound at their own names.
         hidden: folders that are empty for it, where they lie in one that is readable.
         shown: files that it can read in spite of `hidden`.
-        user: the id of the user; None is the user who asks.
 
     """
 
     readable: tuple[Path, ...]
     hidden: tuple[Path, ...] = ()
     shown: tuple[Path, ...] = ()
-    user: int | None = None
 
     def command(self, *more: str) -> list[str]:
         """Return the command line of bubblewrap, up to the program that runs in it.
+
+        Root becomes nobody first: neither a number of processes nor what root owns in /proc and /dev holds root back.
+        That takes another bubblewrap around, in which nobody can reach a Python that lies in root's home.
 
         Args:
             more: options of bwrap.
@@ -70,19 +71,24 @@ class Sandbox:
             SandboxError: bubblewrap is not installed, or a readable folder is too wide.
 
         """
-        program = shutil.which("bwrap")
-        if program is None:
-            raise SandboxError(
-                f"submissions run in a sandbox of bubblewrap, which is missing: {_INSTALL}. {_UNCONFINED}"
-            )
+        programs = [shutil.which(name) for name in ("bwrap", "setpriv")]
+        if programs[0] is None:
+            raise SandboxError(f"submissions are graded in bubblewrap, which is missing: {_INSTALL}. {_UNCONFINED}")
+        binds, words = [*self._binds()], list[str]()
+        if os.getuid() == 0:
+            words += [programs[0], "--die-with-parent", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add"]
+            words += ["CAP_SETGID", *binds, "--dev-bind", "/dev", "/dev", "--dev-bind", "/proc", "/proc", "--"]
+            words += [programs[1] or "setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--"]
         # No namespace of users inside: in one, an answer could mount folders of any size.
-        words = [program, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
-        words += ["--cap-drop", "ALL", "--clearenv", *more]
+        words += [programs[0], "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
+        words += ["--new-session", "--cap-drop", "ALL", "--clearenv", *more]
         for name, value in _environment("/tmp").items():
             words += ["--setenv", name, value]
-        words += ["--size", f"{_FOLDER}", "--tmpfs", "/tmp", "--dev", "/dev", "--size", f"{_FOLDER}"]
-        words += ["--tmpfs", "/dev/shm", "--proc", "/proc", *self._binds()]
-        return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
+        words += ["--size", f"{_FOLDER}", "--tmpfs", "/tmp", *binds, "--dev", "/dev"]
+        words += ["--size", f"{_FOLDER}", "--tmpfs", "/dev/shm", "--proc", "/proc"]
+        for name in ("/", "/dev", "/proc"):
+            words += ["--remount-ro", name]
+        return [*words, "--chdir", "/tmp", "--"]
 
     def _binds(self) -> Iterator[str]:
         yield from ("--ro-bind", "/usr", "/usr")
@@ -92,74 +98,35 @@ class Sandbox:
                 yield from ("--symlink", f"{path.readlink()}", f"{path}")
             elif path.is_dir():
                 yield from ("--ro-bind", f"{path}", f"{path}")
-        for name in _SETTINGS:
-            yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
         usr = Path("/usr")
-        names = {path: path.resolve() for given in self.readable for path in (given, given.resolve())}
-        for path, real in sorted(names.items()):
-            if _TOO_WIDE & {path, real}:
-                raise SandboxError(f"Python is installed in {path}, which an answer must not read as a whole. Move it")
-            if usr not in path.parents:
-                yield from ("--ro-bind", f"{real}", f"{path}")
-        names[usr] = usr
+        names = {path: path.resolve() for given in self.readable for path in (given, given.resolve())} | {usr: usr}
         closed = {
             path / folder.relative_to(real)
             for folder in map(Path.resolve, self.hidden)
             for path, real in names.items()
             if real in folder.parents
         }
+
+        def reach(path: Path) -> Iterator[str]:
+            """Make the folders on the way, which bwrap would close to others."""
+            for folder in reversed(path.parents):
+                inside = {folder, *folder.parents}
+                if folder != folder.parent and (not inside & names.keys() or inside & closed):
+                    yield from ("--perms", "0755", "--dir", f"{folder}")
+
+        for name in _SETTINGS:
+            yield from (*reach(Path("/etc", name)), "--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+        for path, real in sorted(names.items()):
+            if _TOO_WIDE & {path, real}:
+                raise SandboxError(f"Python is installed in {path}, which an answer must not read as a whole. Move it")
+            if path != usr and usr not in path.parents:
+                yield from (*reach(path), "--ro-bind", f"{real}", f"{path}")
         for folder in sorted(closed):
-            yield from ("--tmpfs", f"{folder}")
+            yield from ("--perms", "0755", "--tmpfs", f"{folder}")
         for file in self.shown:
-            yield from ("--ro-bind", f"{file.resolve()}", f"{file}")
+            yield from (*reach(file), "--ro-bind", f"{file.resolve()}", f"{file}")
         for folder in sorted(closed):
             yield from ("--remount-ro", f"{folder}")
-
-
-def choose_user(module: str) -> int | None:
-    """Choose as whom answers are judged; None is the user who asks.
-
-    Root is not held to a number of processes, so it becomes nobody, or stays in a cgroup with such a limit.
-
-    Args:
-        module: what that user must be able to import.
-
-    Raises:
-        SandboxError: this is root, nobody else can run this Python, and no cgroup limits the processes.
-
-    """
-    if os.getuid() != 0:
-        return None
-    tries = [sys.executable, "-I", "-c", f"import {module}"]
-    with suppress(OSError):
-        done = subprocess.run(
-            tries, cwd="/", capture_output=True, check=False, user=NOBODY, group=NOBODY, extra_groups=[]
-        )
-        if done.returncode == 0:
-            return NOBODY
-    if _processes_are_limited():
-        return None
-    raise SandboxError(
-        "you are root, no other user can run this Python, and nothing limits how many processes root starts. Grade as "
-        "a normal user; or move the checkout and its Python to a folder that everyone can enter, such as /opt; or set "
-        f"a limit: systemd-run --scope -p TasksMax=500 make grade …. {_UNCONFINED}"
-    )
-
-
-def _processes_are_limited(root: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> bool:
-    """Whether a cgroup that we are in (version 1 or 2), or one around it, has a number as `pids.max`."""
-    for line in mine.read_text(encoding="utf-8").splitlines():
-        _, kinds, path = line.split(":", 2)
-        trees = [root, root / "unified"] if not kinds else [root / "pids"] if "pids" in kinds.split(",") else []
-        for tree in trees:
-            inside = tree / path.lstrip("/")
-            for folder in (inside, *inside.parents):
-                with suppress(OSError):
-                    if (folder / "pids.max").read_text(encoding="ascii").strip().isdecimal():
-                        return True
-                if folder == tree:
-                    break
-    return False
 
 
 def _environment(home: str) -> dict[str, str]:
@@ -214,7 +181,6 @@ class _Running:
     def __init__(
         self, module: str, channel: socket.socket, errors: int, scratch: Path, sandbox: Sandbox | None
     ) -> None:
-        user = sandbox.user if sandbox is not None else None
         number = channel.fileno()
         told, tells = os.pipe()
         words = sandbox.command("--info-fd", f"{tells}") if sandbox is not None else []
@@ -228,7 +194,6 @@ class _Running:
                 cwd="/" if sandbox is not None else scratch,
                 env=_environment(f"{scratch}"),
                 start_new_session=True,
-                **({} if user is None else {"user": user, "group": user, "extra_groups": []}),
             )
         finally:
             os.close(tells)
@@ -245,7 +210,7 @@ class _Running:
             if not self.is_shut_in:
                 with suppress(ProcessLookupError):
                     os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.kill()
+            self.process.kill()  # the others die with their parent
             self.process.wait()
         if self.first >= 0:
             gone = select.select([self.first], [], [], _END)[0]

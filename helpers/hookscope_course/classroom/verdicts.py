@@ -11,6 +11,7 @@ verdict's seal on the stack and forge it. So read a submission before you trust 
 
 from __future__ import annotations
 
+import builtins
 import json
 import linecache
 import os
@@ -196,11 +197,29 @@ def _changed(sealed: dict[tuple[str, str], tuple[Any, ...]]) -> str:
     known = {module for module, _ in sealed}
     for (module, name), after in now.items():
         before = sealed.get((module, name))
-        if before is None and module not in known:  # loaded since
+        if before is None and (module not in known or _is_harmless(module, name, sealed)):
             continue
         if before is None or len(before) != len(after) or any(a is not b for a, b in zip(before, after, strict=True)):
             return f"{module}.{name}"
     return next((f"{module}.{name}" for module, name in sealed if (module, name) not in now), "")
+
+
+def _is_harmless(module: str, name: str, sealed: dict[tuple[str, str], tuple[Any, ...]]) -> bool:
+    """Whether a new name is one that honest code adds.
+
+    A package of ours loads some names of its `__all__` when they are first asked for. Other packages add methods to
+    torch's classes (transformers does), which is fine unless they stand before an inherited or a built-in name.
+    """
+    owner, _, inner = name.rpartition(".")
+    home = vars(sys.modules[module])
+    if owner and (module, owner) not in sealed:  # a part of a class that is new itself
+        return True
+    if not module.startswith("hookscope"):
+        return not (any(inner in vars(base) for base in home[owner].__mro__[1:]) if owner else inner in vars(builtins))
+    if owner or "__getattr__" not in home or name not in home.get("__all__", ()):
+        return False
+    source = sys.modules.get(getattr(home[name], "__module__", ""))
+    return source is not None and _is_sealed(source.__name__) and vars(source).get(name) is home[name]
 
 
 if __name__ == "__main__":
