@@ -80,6 +80,19 @@ def _handout(options: Options, more: list[str]) -> None:
     print(f"{options.to}: {len(pages)} chapter{'s' * (len(pages) != 1)}, without solutions")
 
 
+def _strip(options: Options, more: list[str]) -> int:
+    from hookscope_course.classroom.stripping import NotebookError, strip_file
+
+    status = 0
+    for notebook in options.notebooks:
+        try:
+            print(strip_file(notebook))
+        except (NotebookError, OSError) as error:  # FileExistsError, too
+            print(error if isinstance(error, NotebookError) else f"{error.filename}: {error.strerror}", file=sys.stderr)
+            status = 1
+    return status
+
+
 def _parser() -> argparse.ArgumentParser:
     name = "hookscope" if IS_INSTALLED else "python -m hookscope_course"
     parser = argparse.ArgumentParser(prog=name, description="A course on PyTorch hooks, as Jupyter notebooks.")
@@ -106,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     writes.add_argument("--to", type=Path, default=BUILD / "slides", help="a folder for them (default: %(default)s)")
     packs = command("handout", _handout, "pack chapters for learners, without solutions")
     packs.add_argument("--to", type=Path, required=True, help="a new folder, or a file ending in .zip")
+    strips = command("strip", _strip, "write NAME.stripped.ipynb: only the text of the cells; safe to open")
+    strips.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK", help="it stays as it is")
     for each in (writes, packs):
         each.add_argument("chapters", nargs="*", help="the chapter numbers, e.g. 02 04")
     return parser

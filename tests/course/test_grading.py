@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
@@ -235,19 +237,22 @@ print(os.listdir("/proc/self/fd").__len__(), [name for name in os.listdir("/proc
 """
 
 
-def test_no_process_outside_is_reached_by_a_socket_by_memory_or_by_its_number(sandbox: Sandbox, tmp_path: Path) -> None:
-    path, segment = f"{tmp_path}/s", ctypes.CDLL(None).shmget(4711, 4096, 0o1666)  # made, and open to all
+def test_no_process_outside_is_reached_by_a_socket_by_memory_or_by_its_number(sandbox: Sandbox) -> None:
+    segment = ctypes.CDLL(None).shmget(4711, 4096, 0o1666)  # made, and open to all
     assert segment >= 0
     try:
         with ExitStack() as open_:
+            folder = Path(open_.enter_context(tempfile.TemporaryDirectory()))
+            folder.chmod(0o755)  # what is open to all is closed to the sandbox
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                for name in (path, f"\0{path}"):
+                for name in (f"{folder}/s", f"\0{folder}/s"):
                     end = open_.enter_context(socket.socket(socket.AF_UNIX, kind))
                     end.bind(f"{name}{int(kind)}")
                     if kind == socket.SOCK_STREAM:
                         end.listen()
+                (folder / f"s{int(kind)}").chmod(0o666)
             port = open_.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            assert run_in(sandbox, SOCKETS.format(path, port)) == "4 ['1', '2']\n"
+            assert run_in(sandbox, SOCKETS.format(f"{folder}/s", port)) == "4 ['1', '2']\n"
     finally:
         ctypes.CDLL(None).shmctl(segment, 0, None)
 
@@ -256,10 +261,10 @@ FILLS = """
 for folder in ("/tmp", "/dev/shm"):
     size = 0
     try:
-        for n in range(40):
+        for n in range(80):
             size += open(f"{folder}/{n}", "wb", buffering=0).write(bytes(4 << 20))
     except OSError as error:
-        print(folder, size <= 64 << 20, error.errno)
+        print(folder, size <= 256 << 20, error.errno)
 """
 
 
@@ -301,35 +306,27 @@ import os, time
 import ctypes
 ctypes.CDLL(None).prctl(15, {0!r}.encode(), 0, 0, 0)  # its name, by which it is found from outside
 """
-LEFT = (
-    NAMED
-    + """
+LEFT = """
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0: time.sleep(4711)
     os._exit(0)
 """
-)
 
 
 @pytest.mark.usefixtures("sandbox")
 def test_an_answer_is_judged_in_a_sandbox_and_what_it_leaves_running_ends_with_it() -> None:
     name = f"left-{os.getpid()}"
-    assert outcomes({"q1": LEFT.format(name) + RIGHT["q1"]})["q1"][0] == "right"
+    assert outcomes({"q1": NAMED.format(name) + LEFT + RIGHT["q1"]})["q1"][0] == "right"
     assert of_processes(name) == []
 
 
-BOMB = (
-    NAMED
-    + """
+BOMB = """
 while True:
     try: os.fork()
     except OSError: pass
 """
-)
-FORKS = (
-    NAMED
-    + """
+FORKS = """
 made = 0
 for _ in range(400):
     try: child = os.fork()
@@ -338,7 +335,6 @@ for _ in range(400):
     made += 1
 raise RuntimeError(f"at most 200 processes: {made < 200}")
 """
-)
 
 
 @pytest.mark.slow
@@ -346,7 +342,9 @@ raise RuntimeError(f"at most 200 processes: {made < 200}")
 def test_an_answer_that_forks_without_end_is_ended_and_the_next_is_judged() -> None:
     name = f"bomb-{os.getpid()}"
     start = time.monotonic()
-    q1, q2, q3 = outcomes({"q1": BOMB.format(name), "q2": FORKS.format(name), "q3": RIGHT["q3"]}, seconds=20).values()
+    q1, q2, q3 = outcomes(
+        {"q1": NAMED.format(name) + BOMB, "q2": NAMED.format(name) + FORKS, "q3": RIGHT["q3"]}, seconds=20
+    ).values()
     assert of_processes(name) == []
     assert q1 == ("wrong", "stopped: it took longer than 20 seconds")
     assert q2 == ("wrong", "RuntimeError: at most 200 processes: True")
@@ -483,16 +481,76 @@ def test_a_course_folder_is_not_overwritten_and_chapters_are_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_notebook_of_another_name_is_named_and_its_score_is_blank(tmp_path: Path) -> None:
-    folder = tmp_path / "submitted" / "anna" / "02_call_order"
+def hand_in(course: Path, student: str, page: str | None) -> Path:
+    """Put a notebook where a student's work goes; None is a folder without one."""
+    folder = course / "submitted" / student / "02_call_order"
     folder.mkdir(parents=True)
-    (folder / "02_call_order (1).ipynb").touch()
-    said = grading._other_notebook(folder, "02_call_order")
-    assert said == f"there is no 02_call_order.ipynb in {folder}; there is '02_call_order (1).ipynb'"
-    file = tmp_path / "grades.csv"
-    file.write_text("assignment,student_id,raw_score,score,max_score\n02,anna,0.0,0.0,4.0\n02,ben,3.0,3.0,4.0\n")
-    grading._blank_where_not_graded(file, {"02": {"anna": said}})
-    assert file.read_text().splitlines()[1:] == ["02,anna,,,4.0", "02,ben,3.0,3.0,4.0"]
+    if page is not None:
+        (folder / "02_call_order.ipynb").write_text(page, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_what_cannot_be_graded_has_a_blank_and_a_reason_and_keeps_nobody_from_a_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything but nbgrader itself: the table is written after each, and its commas are quoted."""
+    seen: list[str] = []
+
+    def nbgrader(course: Path, command: str, name: str, student: str, *more: str, **settings: Any) -> None:
+        table = course / "grades.csv"
+        seen.append(f"{student}: {len(table.read_text().splitlines()) if table.exists() else 0}")
+        with grading._gradebook(course) as book:
+            book.update_or_create_student(student.partition("=")[2])
+            book.update_or_create_submission(name, student.partition("=")[2])
+        (course / "autograded" / student.partition("=")[2] / name).mkdir(parents=True)
+        if "eve" in student:
+            raise RuntimeError("nbgrader\nautograde: \x1b[2Jcrash, of course")
+
+    monkeypatch.setattr(grading, "_nbgrader", nbgrader)
+    monkeypatch.setattr(grading, "_own_solution", lambda name, unconfined: None)
+    (tmp_path / "nbgrader_config.py").write_text("c = get_config()")
+    (tmp_path / "source" / "02_call_order").mkdir(parents=True)
+    with grading._gradebook(tmp_path) as book:
+        book.add_assignment("02_call_order")
+    page = json.dumps({"nbformat": 4, "cells": [], "metadata": {"widgets": {}}})
+    for student in ("anna", "Müller, Anna", "eve", "zoe-Mu\u0308ller"):
+        hand_in(tmp_path, student, page)
+    (hand_in(tmp_path, "ben", None) / "02_call_order (1).ipynb").touch()
+    (hand_in(tmp_path, "dan", page) / "timestamp.txt").write_text("/dev/zero")
+    (tmp_path / "submitted" / "anna" / "my_own").mkdir()
+    assert main(["grade", str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    with (tmp_path / "grades.csv").open(encoding="utf-8", newline="") as file:
+        rows = {(row["student_id"], row["assignment"]): row for row in csv.DictReader(file)}
+    assert {key[0]: row["score"] for key, row in rows.items() if key[1] == "02_call_order"} == {
+        "anna": "0.0", "ben": "", "dan": "", "eve": "", "Müller, Anna": "", "zoe-Mu\u0308ller": "0.0",
+    }  # fmt: skip
+    for student, reason in (
+        ("ben", "there is '02_call_order (1).ipynb'"),
+        ("dan", "timestamp.txt has no time"),
+        ("eve", "nbgrader autograde: \ufffd[2Jcrash, of course"),
+        ("Müller, Anna", "cannot be a student's name for nbgrader. Rename the folder"),
+    ):
+        assert reason in rows[student, "02_call_order"]["reason"]
+        assert any(
+            line.startswith(student) and f"not graded: {rows[student, '02_call_order']['reason']}" in line
+            for line in said
+        )
+    assert rows["anna", "my_own"]["reason"] == f"there is no assignment my_own in {tmp_path / 'source'}"
+    assert seen == ["--student=anna: 2", "--student=eve: 5", "--student=zoe-Mu\u0308ller: 6"]
+    assert (tmp_path / "submitted" / "anna" / "02_call_order" / "02_call_order.ipynb").read_text() == page
+    assert "widgets" not in (tmp_path / "stripped" / "anna" / "02_call_order" / "02_call_order.ipynb").read_text()
+
+
+@pytest.mark.parametrize("name", ["anna", "Anna Müller", "a.b_c-d@e.org", "42", "Jose\u0301"])
+def test_a_folder_may_be_called_like_a_person(name: str) -> None:
+    assert grading._unfit_name(name) == ""
+
+
+@pytest.mark.parametrize("name", ["Müller, Anna", "*", "[a]", ".anna", "-x", "a ", "=1+1", "a\nb", "\udcff", "a/b", ""])
+def test_what_nbgrader_or_a_table_reads_as_something_else_is_no_name(name: str) -> None:
+    assert "Rename the folder" in grading._unfit_name(name)
 
 
 @pytest.mark.parametrize("what", ["link", "folder that is a link", "fifo", "large", "many", "whole"])
@@ -526,8 +584,9 @@ def test_what_is_no_plain_file_or_too_large_is_not_opened(
 
 
 def test_nothing_is_graded_where_the_own_solution_is_not_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookscope_course.classroom.judging._readable", lambda chapter: ([], []))
-    with pytest.raises(RuntimeError, match=r"02_call_order was not graded|judging chapter 02 failed"):
+    verdict = {"outcome": "wrong", "message": "no torch"}
+    monkeypatch.setattr(judging, "verdicts_on", lambda chapter, cells, confined: dict.fromkeys(cells, verdict))
+    with pytest.raises(RuntimeError, match=r"02_call_order was not graded, .*q1: no torch"):
         grading._own_solution("02_call_order", unconfined=False)
 
 
@@ -570,31 +629,24 @@ def test_a_class_is_graded_with_the_real_nbgrader(tmp_path: Path) -> None:
 
     uses_it = {"q2": "def first(layer, hook):\n    return helper(layer, hook)\n\nq2.check(first)"}
     submissions = {
-        "right": (edited(release, RIGHT), 4),
-        "wrong": (edited(release, WRONG), 0),
         "half": (edited(release, {"q1": RIGHT["q1"], "q2": WRONG["q2"], "q3": RIGHT["q3"]}), 3),
-        "blank": (edited(release, {}), 0),
-        "crash": (edited(release, RIGHT | {"q1": "1 / 0"}), 3),
         "helper": (edited(release, uses_it, adds_a_cell), 1),
-        "patches": (edited(release, {name: PATCH + cell for name, cell in WRONG.items()}), 0),
-        "checks": (edited(release, {name: CHECK.format(name) + cell for name, cell in WRONG.items()}), 0),
+        "surrogate": (
+            edited(release, RIGHT | {"q1": "raise ValueError('\\udcff')"}).replace("# 1 point", "\\udcff"),
+            3,
+        ),
         "tests": (edited(release, WRONG, edits_the_tests), 0),
-        "reads": (edited(release, {name: READ + cell for name, cell in RIGHT.items()}), 0),
-        "calls": (edited(release, {name: CALL + cell for name, cell in RIGHT.items()}), 0),
     }
     for student, (page, _) in submissions.items():
-        place = course / "submitted" / student / release.stem / release.name
-        place.parent.mkdir(parents=True)
-        place.write_text(page, encoding="utf-8")
-    broken = course / "submitted" / "broken" / release.stem / release.name
-    broken.parent.mkdir(parents=True)
-    broken.write_text("not a notebook", encoding="utf-8")
+        hand_in(course, student, page)
+    hand_in(course, "broken", "not a notebook")
+    (course / "gradebook.db").unlink()  # lost: the assignments are made again
     rows = {row["student_id"]: row for row in grade(course)}
     trouble = rows.pop("broken")
     assert trouble["score"] == ""
-    assert "nbgrader autograde" in trouble["trouble"]
-    assert {student: float(row["score"]) for student, row in rows.items()} == {
-        student: float(points) for student, (_, points) in submissions.items()
+    assert "is not a notebook: it is not JSON" in trouble["reason"]
+    assert {student: (float(row["score"] or -1), row["reason"]) for student, row in rows.items()} == {
+        student: (float(points), "") for student, (_, points) in submissions.items()
     }
     assert {float(row["max_score"]) for row in rows.values()} == {4.0}
     told = (course / "autograded" / "half" / release.stem / release.name).read_text(encoding="utf-8")

@@ -278,17 +278,27 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
 
 
-def _database(course: Path) -> str:
-    """Where nbgrader keeps the grades: what its settings say, or in the folder."""
+def _gradebook(course: Path) -> Any:
+    """Open where nbgrader keeps the grades: what its settings say, or in the folder."""
+    from nbgrader.api import Gradebook
+
+    os.environ["PATH"] = _path()
     settings = PyFileConfigLoader("nbgrader_config.py", str(course)).load_config()
-    return str(settings.get("CourseDirectory", {}).get("db_url", f"sqlite:///{course / 'gradebook.db'}"))
+    url = settings.get("CourseDirectory", {}).get("db_url", f"sqlite:///{course / 'gradebook.db'}")
+    return Gradebook(str(url), "hookscope")
+
+
+def _path() -> str:
+    """Where programs are: nbgrader starts alembic by its name."""
+    own, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
+    return path if path.split(os.pathsep)[0] == own else f"{own}{os.pathsep}{path}"
 
 
 def _register(course: Path, name: str) -> None:
     """Make an assignment again from its source if the gradebook does not know it, because it was lost."""
-    from nbgrader.api import Gradebook, MissingEntry
+    from nbgrader.api import MissingEntry
 
-    with Gradebook(_database(course), "hookscope") as book:
+    with _gradebook(course) as book:
         try:
             book.find_assignment(name)
         except MissingEntry:
@@ -301,12 +311,10 @@ def _register(course: Path, name: str) -> None:
 
 def _write_table(course: Path, reasons: dict[tuple[str, str], str]) -> dict[tuple[str, str], dict[str, str]]:
     """Write grades.csv; what could not be graded has no score in it: a 0 would be a grade."""
-    from nbgrader.api import Gradebook
-
     rows = {
         key: dict.fromkeys(_COLUMNS, "") | dict(zip(("assignment", "student_id"), key, strict=True)) for key in reasons
     }
-    with Gradebook(_database(course), "hookscope") as book:
+    with _gradebook(course) as book:
         for each in book.assignments:
             for one in each.submissions:
                 key, student = (each.name, one.student.id), one.student
@@ -397,13 +405,11 @@ def _unfit(folder: Path, name: str) -> str:
 def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None:
     if importlib.util.find_spec("nbgrader") is None:
         raise RuntimeError("nbgrader is not installed; `make dev` installs it")
-    # nbgrader starts alembic by its name.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
         done = subprocess.run(
             [sys.executable, "-m", "nbgrader", *command],
             cwd=course,
-            env=os.environ | {"PATH": path},
+            env=os.environ | {"PATH": _path()},
             capture_output=True,
             text=True,
             errors="replace",

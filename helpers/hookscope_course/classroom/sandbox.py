@@ -31,7 +31,7 @@ _NOBODY = 65534
 _START, _END = 300, 60
 """Seconds that a process may take to load torch on a busy machine, and that the kernel may take to end it."""
 _LONGEST = 100_000
-_FOLDER = 64 << 20
+_FOLDER = 256 << 20
 _SETTINGS = ("ld.so.cache", "localtime", "nsswitch.conf", "hosts", "host.conf")
 """Of /etc: what loads libraries, tells the time and finds loopback by its name."""
 _TOO_WIDE = {Path("/"), Path("/home"), Path("/root"), Path("/var"), Path("/tmp"), Path("/etc"), Path.home()}
