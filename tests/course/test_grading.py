@@ -321,6 +321,20 @@ def test_an_answer_is_judged_in_a_sandbox_and_what_it_leaves_running_ends_with_i
     assert of_processes(name) == []
 
 
+def test_what_runs_in_a_sandbox_ends_when_bubblewrap_is_killed(sandbox: Sandbox) -> None:
+    name = f"kill-{os.getpid()}"
+    code = NAMED.format(name) + "for _ in range(3): os.fork()\nprint('x', flush=True)\ntime.sleep(4711)"
+    with subprocess.Popen([*sandbox.command(), sys.executable, "-I", "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read(2)
+        assert of_processes(name)
+        process.kill()
+    end = time.monotonic() + PATIENCE
+    while of_processes(name) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert of_processes(name) == []
+
+
 BOMB = """
 while True:
     try: os.fork()

@@ -285,7 +285,11 @@ def _gradebook(course: Path) -> Any:
     os.environ["PATH"] = _path()
     settings = PyFileConfigLoader("nbgrader_config.py", str(course)).load_config()
     url = settings.get("CourseDirectory", {}).get("db_url", f"sqlite:///{course / 'gradebook.db'}")
-    return Gradebook(str(url), "hookscope")
+    before = os.umask(0o077)  # it is created if it is lost
+    try:
+        return Gradebook(str(url), "hookscope")
+    finally:
+        os.umask(before)
 
 
 def _path() -> str:

@@ -65,7 +65,7 @@ class Sandbox:
         That takes another bubblewrap around, in which nobody can reach a Python that lies in root's home.
 
         Args:
-            more: options of bwrap.
+            more: options of the outer bwrap.
 
         Raises:
             SandboxError: bubblewrap is not installed, or a readable folder is too wide.
@@ -76,12 +76,14 @@ class Sandbox:
             raise SandboxError(f"submissions are graded in bubblewrap, which is missing: {_INSTALL}. {_UNCONFINED}")
         binds, words = [*self._binds()], list[str]()
         if os.getuid() == 0:
-            words += [programs[0], "--die-with-parent", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add"]
-            words += ["CAP_SETGID", *binds, "--dev-bind", "/dev", "/dev", "--dev-bind", "/proc", "/proc", "--"]
+            # A namespace of processes, too: the inner one, of another user, would not die with the outer one.
+            words += [programs[0], *more, "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
+            words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+            words += [*binds, "--dev-bind", "/dev", "/dev", "--dev-bind", "/proc", "/proc", "--"]
             words += [programs[1] or "setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--"]
         # No namespace of users inside: in one, an answer could mount folders of any size.
-        words += [programs[0], "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
-        words += ["--new-session", "--cap-drop", "ALL", "--clearenv", *more]
+        words += [programs[0], *(() if words else more), "--unshare-all", "--unshare-user", "--disable-userns"]
+        words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
         for name, value in _environment("/tmp").items():
             words += ["--setenv", name, value]
         words += ["--size", f"{_FOLDER}", "--tmpfs", "/tmp", *binds, "--dev", "/dev"]
