@@ -25,7 +25,6 @@ from nbgrader.preprocessors import ClearHiddenTests
 from torch import nn
 
 from hookscope_course.classroom import grading, judging, verdicts
-from hookscope_course.classroom import sandbox as sandboxes
 from hookscope_course.classroom.grading import POINTS, assignment, grade, main, write_course
 from hookscope_course.classroom.judging import Starters, verdicts_on
 from hookscope_course.classroom.sandbox import Sandbox, SandboxError
@@ -273,7 +272,7 @@ def test_folders_in_memory_are_bounded(sandbox: Sandbox) -> None:
 
 
 def test_without_bubblewrap_nothing_is_judged_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandboxes.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SandboxError, match=r"missing: apt install bubblewrap .* dnf install .* UNCONFINED=yes"):
         Sandbox(()).command()
 

@@ -9,7 +9,7 @@ import sysconfig
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -17,11 +17,13 @@ from nbgrader.converters import NbGraderException
 from nbgrader.preprocessors import ClearSolutions, NbGraderPreprocessor
 from traitlets import Bool, Integer
 
-from hookscope_course.classroom.sandbox import Sandbox, SandboxError, ask
 from hookscope_course.classroom.stripping import strip
 from hookscope_course.lessons import folder_of
 from hookscope_course.places import LESSONS, NOTEBOOKS
 from hookscope_course.practice.text import ExerciseText, read_exercises
+
+if TYPE_CHECKING:  # on Windows, assignments can be written, not graded
+    from hookscope_course.classroom.sandbox import Sandbox
 
 __all__ = ["Judge", "Starters", "verdicts_on"]
 
@@ -63,6 +65,8 @@ def verdicts_on(
 
 def _verdict(asked: dict[str, Any], seconds: int, sandbox: Sandbox | None) -> dict[str, str]:
     """Ask for one verdict. It counts only with a seal that nobody else in the sandbox is told."""
+    from hookscope_course.classroom.sandbox import ask
+
     seal = secrets.token_hex(16)
     question = json.dumps({**asked, "seal": seal, "seed": secrets.randbelow(2**31)}).encode()
     text = ask(_VERDICTS, question, seconds, sandbox)
@@ -84,6 +88,8 @@ def _without_answers(text: ExerciseText) -> ExerciseText:
 
 def _sandbox(chapter: int) -> Sandbox:
     """What an answer needs to run: Python, the packages and the checks of its chapter; no exercises, no notebook."""
+    from hookscope_course.classroom.sandbox import Sandbox
+
     python = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
     packages = [_HELPERS / "hookscope", _HELPERS / "hookscope_course"]
     return Sandbox(
@@ -139,7 +145,7 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
         wanted = {name: cells.get(name, []) for name in tests}
         try:
             verdicts = verdicts_on(chapter, wanted, seconds=self.timeout, confined=not self.unconfined)
-        except SandboxError as error:
+        except RuntimeError as error:
             raise NbGraderException(str(error)) from None
         for name, cell in tests.items():
             verdict = verdicts[name]

@@ -2,7 +2,8 @@
 
 `bwrap` gives the process namespaces of its own: no network, no other process, and no file but those that are bound
 here, read-only. `/` itself is never bound. What is not closed: a socket to the host of a virtual machine (AF_VSOCK),
-and timing. The limit of memory holds for each process, not for all of them together.
+the kernel's keys of the same session, and timing. The limit of memory holds for each process, not
+for all of them together.
 """
 
 from __future__ import annotations
