@@ -23,6 +23,8 @@ import nbformat
 import pytest
 from nbgrader.preprocessors import ClearHiddenTests
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hookscope_course.classroom import grading, judging, verdicts
 from hookscope_course.classroom.grading import POINTS, assignment, grade, main, write_course
@@ -452,6 +454,14 @@ def test_what_is_changed_new_or_gone_in_a_sealed_module_is_found(
     assert verdicts._changed(sealed) == (f"{name}.{expected}" if expected else "")
 
 
+@pytest.mark.parametrize("mode", [TorchFunctionMode, TorchDispatchMode])
+def test_a_mode_of_torch_that_is_left_on_is_found(mode: type[Any]) -> None:
+    sealed = verdicts._fingerprint()
+    with mode():
+        assert verdicts._changed(sealed) == "torch.overrides"
+    assert verdicts._changed(sealed) == ""
+
+
 @pytest.mark.parametrize(("name", "is_found"), [("__eq__", True), ("smart_apply_of_a_test", False)])
 def test_a_new_method_of_torch_counts_if_it_stands_before_another(
     monkeypatch: pytest.MonkeyPatch, name: str, is_found: bool
@@ -556,6 +566,19 @@ def test_what_cannot_be_graded_has_a_blank_and_a_reason_and_keeps_nobody_from_a_
     assert "widgets" not in (tmp_path / "stripped" / "anna" / "02_call_order" / "02_call_order.ipynb").read_text()
 
 
+def test_a_folder_with_a_strange_name_is_a_row_like_others(tmp_path: Path) -> None:
+    (tmp_path / "nbgrader_config.py").write_text("c = get_config()")
+    hand_in(tmp_path, "anna", "")
+    for name in ("01\udcff", "=1+1\x1b[31m"):
+        (tmp_path / "submitted" / "anna" / name).mkdir()
+    (tmp_path / "submitted" / "anna" / "long").symlink_to("x" * 300)
+    rows = [*grade(tmp_path)]
+    with (tmp_path / "grades.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["assignment"] for row in csv.DictReader(file)] == [row["assignment"] for row in rows]
+    assert {row["assignment"] for row in rows} == {"01\ufffd", "'=1+1\ufffd[31m", "long", "02_call_order"}
+    assert all("there is no assignment" in row["reason"] for row in rows)
+
+
 @pytest.mark.parametrize("name", ["anna", "Anna Müller", "a.b_c-d@e.org", "42", "Jose\u0301"])
 def test_a_folder_may_be_called_like_a_person(name: str) -> None:
     assert grading._unfit_name(name) == ""
@@ -564,6 +587,14 @@ def test_a_folder_may_be_called_like_a_person(name: str) -> None:
 @pytest.mark.parametrize("name", ["Müller, Anna", "*", "[a]", ".anna", "-x", "a ", "=1+1", "a\nb", "\udcff", "a/b", ""])
 def test_what_nbgrader_or_a_table_reads_as_something_else_is_no_name(name: str) -> None:
     assert "Rename the folder" in grading._unfit_name(name)
+
+
+def test_a_student_that_is_a_link_to_another_is_not_graded(tmp_path: Path) -> None:
+    hand_in(tmp_path, "anna", "{}")
+    (tmp_path / "submitted" / "ben").symlink_to("anna")
+    assert grading._unfit(tmp_path / "submitted" / "anna" / "02_call_order", "02_call_order") == ""
+    said = grading._unfit(tmp_path / "submitted" / "ben" / "02_call_order", "02_call_order")
+    assert said == f"{tmp_path / 'submitted' / 'ben'} is a link. Only files and folders are graded"
 
 
 @pytest.mark.parametrize("what", ["link", "folder that is a link", "fifo", "large", "many", "whole"])

@@ -111,6 +111,14 @@ def test_half_of_a_surrogate_pair_can_be_written(tmp_path: Path) -> None:
     assert json.loads(strip_file(page).read_text(encoding="utf-8"))["cells"][0]["source"] == "a ? b 😀"
 
 
+def test_what_cannot_be_written_as_json_is_not_kept_of_nbgrader(tmp_path: Path) -> None:
+    page = tmp_path / "page.ipynb"
+    known = r'{"checksum": "\ud800", "points": NaN, "grade_id": "q1"}'
+    page.write_text('{"nbformat": 4, "cells": [{"cell_type": "raw", "metadata": {"nbgrader": ' + known + "}}]}")
+    cell = json.loads(strip_file(page).read_text(encoding="utf-8"), parse_constant=pytest.fail)["cells"][0]
+    assert cell["metadata"]["nbgrader"] == {"checksum": "?", "grade_id": "q1"}
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
 def test_no_link_is_followed_and_no_fifo_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "other.ipynb").write_text(json.dumps(hostile()))

@@ -201,9 +201,7 @@ def grade(course: Path, unconfined: bool = False) -> Iterator[dict[str, str]]:
     """
     if not (course / "nbgrader_config.py").exists():
         raise FileNotFoundError(f"{course} is not a course folder. `make nbgrader` creates one")
-    found = sorted(
-        (path.name, path.parent.name) for path in course.glob("submitted/*/*") if path.is_dir() or path.is_symlink()
-    )
+    found = sorted((path.name, path.parent.name) for path in course.glob("submitted/*/*") if _may_be_submission(path))
     if not found:
         raise FileNotFoundError(
             f"there are no submissions in {course / 'submitted'}. Put notebooks into STUDENT/ASSIGNMENT/"
@@ -224,6 +222,15 @@ def grade(course: Path, unconfined: bool = False) -> Iterator[dict[str, str]]:
         yield rows[name, student]
 
 
+def _may_be_submission(path: Path) -> bool:
+    """Whether it is a folder, or something that `_unfit` gives a reason for."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return True
+    return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
 def _grade_one(course: Path, name: str, student: str, unconfined: bool) -> str:
     """Grade one submission; returns the reason why it could not be graded, empty if it was."""
     folder = course / "submitted" / student / name
@@ -240,8 +247,8 @@ def _grade_one(course: Path, name: str, student: str, unconfined: bool) -> str:
         if when := _timestamp(folder):
             (copy / "timestamp.txt").write_text(when, encoding="ascii")
         _nbgrader(course, *command, f"--Judge.unconfined={unconfined}", seconds=seconds)
-    except (OSError, NotebookError, RuntimeError) as error:
-        return str(error)
+    except Exception as error:  # whatever is wrong with one submission, all others are graded
+        return str(error) or type(error).__name__
     return ""
 
 
@@ -333,7 +340,9 @@ def _write_table(course: Path, reasons: dict[tuple[str, str], str]) -> dict[tupl
     for key, reason in reasons.items():
         rows[key] |= {"raw_score": "", "late_submission_penalty": "", "score": "", "reason": reason}
     for row in rows.values():
-        row["student_id"] = _printable(row["student_id"])
+        for column in ("assignment", "student_id"):
+            # A spreadsheet would take a name that begins with = + - @ for a formula.
+            row[column] = re.sub(r"^(?=[=+@-])", "'", _printable(row[column]))
     file = course / "grades.csv"
     new = file.with_suffix(".csv.new")
     new.touch(mode=0o600)
@@ -387,6 +396,8 @@ def _unfit(folder: Path, name: str) -> str:
 
     Whoever collects it, and nbgrader, would follow a link to somebody else's work, and wait for ever at a FIFO.
     """
+    if folder.parent.is_symlink():
+        return f"{folder.parent} is a link. Only files and folders are graded"
     found = [folder]
     size = 0
     for path in found:

@@ -80,7 +80,8 @@ class Sandbox:
             # A namespace of processes, too: the inner one, of another user, would not die with the outer one.
             words += [programs[0], *more, "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
             words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-            words += [*binds, "--dev-bind", "/dev", "/dev", "--dev-bind", "/proc", "/proc", "--"]
+            words += [*binds, "--dev-bind", "/dev", "/dev", "--dev-bind", "/proc", "/proc"]
+            words += ["--dir", "/tmp", "--"]  # where the inner bwrap builds its root
             words += [programs[1] or "setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", "--"]
         # No namespace of users inside: in one, an answer could mount folders of any size.
         words += [programs[0], *(() if words else more), "--unshare-all", "--unshare-user", "--disable-userns"]

@@ -7,6 +7,7 @@ not trusted. Nothing is kept here but what is named here: cells, their text, and
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ __all__ = ["NotebookError", "strip", "strip_file"]
 
 _LARGEST = 64 << 20
 """Bytes of a notebook that is read at all."""
+_CELLS = 200_000
+"""As many cells are kept; nbgrader takes minutes for more."""
 _KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 _OF_NBGRADER = ("cell_type", "checksum", "grade", "grade_id", "locked", "points", "schema_version", "solution", "task")
 
@@ -46,6 +49,8 @@ def strip(notebook: Mapping[str, Any]) -> dict[str, Any]:
     cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise NotebookError("it has no list of cells")
+    if len(cells) > _CELLS:
+        raise NotebookError(f"it has more than {_CELLS:,} cells")
     kept = [_strip_cell(number, cell) for number, cell in enumerate(cells)]
     return {"cells": kept, "metadata": {"kernelspec": dict(_KERNEL)}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -61,7 +66,7 @@ def _strip_cell(number: int, cell: Any) -> dict[str, Any]:
     metadata = cell.get("metadata")
     known = metadata.get("nbgrader") if isinstance(metadata, Mapping) else None
     of_nbgrader = (
-        {key: known[key] for key in _OF_NBGRADER if isinstance(known.get(key), str | int | float)}
+        {key: _plain(known[key]) for key in _OF_NBGRADER if _is_plain(known.get(key))}
         if isinstance(known, Mapping)
         else {}
     )
@@ -72,6 +77,14 @@ def _strip_cell(number: int, cell: Any) -> dict[str, Any]:
         "source": _writable(source),
     }
     return kept | ({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _plain(value: Any) -> Any:
+    return _writable(value) if isinstance(value, str) else value
 
 
 def _writable(text: str) -> str:
@@ -102,6 +115,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise NotebookError(f"{path} cannot be stripped: {error}") from None
     except (ValueError, RecursionError):
         raise NotebookError(f"{path} is not a notebook: it is not JSON") from None
+    except MemoryError:
+        raise NotebookError(f"{path} does not fit into memory") from None
 
 
 def strip_file(path: Path, to: Path | None = None) -> Path:
@@ -120,7 +135,8 @@ def strip_file(path: Path, to: Path | None = None) -> Path:
 
     """
     to = to or path.with_name(f"{path.stem}.stripped.ipynb")
-    text = json.dumps(_read(path), indent=1, ensure_ascii=False) + "\n"
-    with to.open("x", encoding="utf-8") as file:
-        file.write(text)
+    text = json.dumps(_read(path), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    written = text.encode("utf-8")  # before there is a file, which would be in the way of the next try
+    with to.open("xb") as file:
+        file.write(written)
     return to
