@@ -75,6 +75,12 @@ def write_startup(folder: Path) -> Path:
 
     """
     start = folder / "profile_default" / "startup"
-    start.mkdir(parents=True, exist_ok=True)
-    (start / "hookscope.py").write_text(_START, encoding="utf-8")
+    for place in (folder, folder / "profile_default", start):
+        if place.is_symlink():  # somebody else put it there: never write where it leads
+            place.unlink()
+        place.mkdir(parents=True, exist_ok=True)
+    file = start / "hookscope.py"
+    file.unlink(missing_ok=True)
+    with file.open("x", encoding="utf-8") as written:
+        written.write(_START)
     return folder

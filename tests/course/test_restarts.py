@@ -32,3 +32,17 @@ def test_a_missing_name_says_what_to_do_in_a_kernel(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "said"), [("true", "True"), ("none", "None"), ("block2", "'block2'")])
 def test_hints(name, said):
     assert said in hint(name)
+
+
+def test_it_is_never_written_through_a_link(tmp_path):
+    other, folder = tmp_path / "other", tmp_path / "ipython"
+    other.mkdir()
+    folder.symlink_to(other)
+    start = write_startup(folder) / "profile_default" / "startup"
+    assert [*other.iterdir()] == []
+    (start / "hookscope.py").unlink()
+    (start / "hookscope.py").symlink_to(other / "mine.py")
+    (other / "mine.py").write_text("mine")
+    write_startup(folder)
+    assert (other / "mine.py").read_text() == "mine"
+    assert "explain_missing_names" in (start / "hookscope.py").read_text()

@@ -138,8 +138,10 @@ def note(number: str, copy: Path | None = None) -> str:
 
 def read(copy: Path) -> dict[str, str]:
     """The exercises that are done, by number, and when each was first right."""
-    with suppress(OSError, ValueError):
-        done: Any = json.loads((copy / KEEP / "progress.json").read_text(encoding="utf-8"))
+    file = copy / KEEP / "progress.json"
+    with suppress(OSError, ValueError, RecursionError):
+        # Never wait for a FIFO, nor read without end.
+        done: Any = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if isinstance(done, dict):
             return {str(number): str(when) for number, when in done.items()}
     return {}

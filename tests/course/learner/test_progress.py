@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -109,12 +110,19 @@ def test_elsewhere_nothing_is_kept(tmp_path: Path) -> None:
     assert not list(NOTEBOOKS.glob(f"{KEEP}*"))
 
 
-@pytest.mark.parametrize("spoiled", ["", "[]", "{", "\0"])
+@pytest.mark.parametrize("spoiled", ["", "[]", "{", "\0", "[" * 100_000])
 def test_a_spoiled_file_is_begun_again(copy: Path, spoiled: str) -> None:
     (copy / KEEP / "progress.json").write_text(spoiled)
     assert read(copy) == {}
     note("02.1", copy)
     assert list(read(copy)) == ["02.1"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_no_fifo_is_waited_for(copy: Path) -> None:
+    (copy / KEEP / "progress.json").unlink(missing_ok=True)
+    os.mkfifo(copy / KEEP / "progress.json")
+    assert read(copy) == {}
 
 
 def test_what_cannot_be_kept_is_said_below_the_right_answer(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
