@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import hookscope
-from hookscope import samples
 from hookscope_course.nesting import draw_nesting
 
 
@@ -37,17 +36,3 @@ def test_what_has_no_such_picture_is_refused() -> None:
         layer(layer(torch.ones(1, 1)))
     with pytest.raises(ValueError, match="called twice"):
         draw_nesting(recording)
-
-
-def test_the_numbers_that_chapter_02_names() -> None:
-    net, five = samples.digit_cnn(), samples.digit(5)
-    with hookscope.record(net, "block3", "block3.*") as recording:
-        net(five).max().backward()
-    rows = {row["fires"]: (row["hook"], row["of"]) for row in draw_nesting(recording).rows}
-    assert rows[9] == ("full_backward_pre", "block3")
-    assert rows[16] == ("full_backward", "block3")
-    with hookscope.record(net, "", "block?", "head") as whole:
-        net(five).max().backward()
-    rows = {row["fires"]: (row["hook"], row["of"]) for row in draw_nesting(whole).rows}
-    assert rows[12] == ("full_backward", "(root)")
-    assert "full_backward" not in [row["hook"] for row in draw_nesting(whole).rows[:11]]

@@ -31,29 +31,6 @@ def test_with_weights_there_is_no_note(capsys: pytest.CaptureFixture[str]) -> No
     assert samples.PHOTO_CLASSES[int(net(samples.photo("coffee")).argmax())] == "espresso"
 
 
-def test_what_chapter_05_says_of_channel_45() -> None:
-    net = photos.load_photo_cnn()
-
-    def look(images: torch.Tensor) -> torch.Tensor:
-        kept = list[torch.Tensor]()
-
-        def hook(module: object, args: object, output: torch.Tensor) -> None:
-            kept.append(output[:, 45].detach().clone())
-
-        with net.blocks[10].depthwise.relu.register_forward_hook(hook):
-            net(images)
-        return kept[0]
-
-    heat = look(torch.cat([samples.photo(name) for name in samples.PHOTOS]))
-    assert heat[0].max() == 6
-    assert not heat[1:].any()
-    assert photos.name_part_of_cat(heat[0]) == "the eyes"
-    cats = photos.vary_cat()
-    highest = dict(zip(cats, look(torch.cat(list(cats.values()))).amax((1, 2)).tolist(), strict=True))
-    assert [name for name, value in highest.items() if value == 0] == ["both covered", "twice as large", "a human face"]
-    assert torch.equal(cats["the cat"], samples.photo("cat"))
-
-
 def test_a_pair_holds_both_pictures_with_their_words_and_numbers() -> None:
     maps = torch.rand(4, 8, 8)
     left = hookscope.feature_grid(maps, title="Left", columns=2)

@@ -7,8 +7,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import nn
 
 from hookscope_course import Exercise, exercises
 from tests.shared.exercises import run_cell
@@ -50,51 +49,3 @@ def test_the_bug_is_in_the_chapter_and_still_a_bug(name: str) -> None:
         f"on torch {torch.__version__} bug {bug.number} of chapter 11 has another symptom: {feedback.message!r}, "
         f"not {symptom!r}"
     )
-
-
-def two_layers() -> nn.Sequential:
-    """2 · 3 = 6."""
-    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
-    nn.init.constant_(net.get_parameter("0.weight"), 2.0)
-    nn.init.constant_(net.get_parameter("1.weight"), 3.0)
-    return net
-
-
-@pytest.mark.parametrize(("reentrant", "again"), [(True, ["0", "1"]), (False, ["0"])])
-def test_a_checkpoint_runs_layers_again_in_the_backward_pass(reentrant: bool, again: list[str]) -> None:
-    net, fired = two_layers(), list[str]()
-    for name, layer in net.named_children():
-        layer.register_forward_hook(lambda module, args, output, name=name: fired.append(name))
-    output = checkpoint(net, torch.ones(1, 1, requires_grad=True), use_reentrant=reentrant)
-    assert fired == ["0", "1"]
-    output.sum().backward()
-    assert fired[2:] == again
-
-
-@pytest.mark.parametrize(("too_early", "gradient"), [(False, 20), (True, 2)])
-def test_a_hook_that_changes_a_checkpoint_must_stay_until_backward_is_over(too_early: bool, gradient: int) -> None:
-    net = two_layers()
-    handle = net[0].register_forward_hook(lambda module, args, output: 10 * output)
-    output = checkpoint(net, torch.ones(1, 1, requires_grad=True), use_reentrant=False)
-    if too_early:
-        handle.remove()
-    output.sum().backward()
-    grad = net.get_parameter("1.weight").grad
-    assert grad is not None
-    assert grad.item() == gradient
-
-
-def test_vmap_runs_once_and_autocast_rounds() -> None:
-    net, seen = two_layers(), list[tuple[tuple[int, ...], torch.dtype]]()
-    net[0].register_forward_hook(lambda module, args, output: seen.append((tuple(output.shape), output.dtype)))
-    torch.func.vmap(net)(torch.ones(5, 1))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        net(torch.ones(5, 1))
-    assert seen == [((1,), torch.float32), ((5, 1), torch.bfloat16)]
-
-
-def test_a_hook_sees_scaled_gradients() -> None:
-    net, scaler, seen = two_layers(), torch.amp.GradScaler("cpu", init_scale=1024.0), list[Tensor]()
-    net[1].register_full_backward_pre_hook(lambda module, grad_output: seen.extend(grad_output))
-    scaler.scale(net(torch.ones(1, 1)).sum()).backward()
-    assert [grad.item() / scaler.get_scale() for grad in seen] == [1]

@@ -19,7 +19,6 @@ from hookscope_course.projects import (
     show_channels,
     show_ledger,
     show_push,
-    train_epoch,
 )
 
 
@@ -127,20 +126,3 @@ def test_half_once_keeps_nothing_alive() -> None:
     tensor = torch.ones(3)
     copy = weakref.ref(pack(tensor))
     assert copy() is None, "only autograd keeps what was packed"
-
-
-def train_on_digits(seed: int, rates: list[float]) -> tuple[Tensor, int]:
-    """Return whether each unit was dead, of shape (epochs, layers, units), and how many test scans are right."""
-    torch.manual_seed(seed)
-    first, second, head = nn.Linear(784, 64), nn.Linear(64, 64), nn.Linear(64, 10)
-    mlp = nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU(), head).double()
-    dead = torch.ones(len(rates), 2, 64, dtype=torch.bool)
-    for silent, lr in zip(dead, rates, strict=True):
-
-        def note(module: nn.Module, args: Any, output: Tensor, silent: Tensor = silent) -> None:
-            silent[0 if module is mlp[2] else 1] &= output.amax(dim=0) == 0
-
-        with mlp[2].register_forward_hook(note), mlp[4].register_forward_hook(note):
-            train_epoch(mlp, lr)
-    test = samples.digits("test")
-    return dead, int((mlp(test.images.double()).argmax(dim=1) == test.labels).sum())

@@ -330,20 +330,6 @@ def test_the_starter_shows_no_page_and_is_not_attempted(capsys: pytest.CaptureFi
     assert isinstance(watchdog_report._page_of({"first": "____"}, silent), Card)
 
 
-LESSON = " ".join((reading.LESSONS / "20_watchdog_report" / "lesson.md").read_text(encoding="utf-8").split())
-
-
-class UnderTheRoot(nn.Module):
-    """The norm of the lesson, with the number that it adds under the root."""
-
-    def __init__(self, added: float) -> None:
-        super().__init__()
-        self.added = added
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x / (x.pow(2).mean((1, 2, 3), keepdim=True) + self.added).sqrt()
-
-
 def fingerprint() -> str:
     """A hash of all weights and of all that modules return in two lost and two healthy runs."""
     found = hashlib.sha256()
@@ -362,11 +348,6 @@ def test_the_runs_are_the_same_to_the_bit_with_other_instructions() -> None:
     command, root = [sys.executable, "-c", code], reading.LESSONS.parent
     other = subprocess.run(command, env=os.environ | plain, cwd=root, check=True, capture_output=True, text=True)
     assert other.stdout.split() == [fingerprint()]
-
-
-class AfterTheRoot(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x / (x.pow(2).mean((1, 2, 3), keepdim=True).sqrt() + 1e-3)
 
 
 def test_losses_tell_where_runs_part_and_where_one_is_lost() -> None:
