@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from hookscope_course.learner.copies import KEEP, replace_text
 
@@ -48,9 +48,12 @@ def keep(about: str, outcome: Outcome) -> None:
 def read(copy: Path | None = None) -> dict[str, Outcome]:
     """Return how guesses went, by question."""
     kept: dict[str, Outcome] = {}
-    with suppress(OSError, ValueError):
-        found = json.loads(((copy or here()) / KEEP / "guesses.json").read_text(encoding="utf-8"))
-        kept = {name: how for name, how in found.items() if how in ("first", "second", "shown")}
+    file = (copy or here()) / KEEP / "guesses.json"
+    with suppress(OSError, ValueError, RecursionError):
+        # Never wait for a FIFO, nor read without end.
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if isinstance(found, dict):
+            kept = {name: how for name, how in found.items() if isinstance(how, str) and how in get_args(Outcome)}
     return kept | _outcomes
 
 

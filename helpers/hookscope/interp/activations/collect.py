@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
@@ -392,7 +392,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         # POSIX drops the lock when any descriptor of the file closes, so one process must open it only once.
         if _writing.setdefault(key, ours) is not ours:
             raise busy
-        with (folder / ".lock").open("wb") as lock:
+        with _open_lock(folder / ".lock") as lock:
             try:
                 # Not flock: DataLoader workers inherit it, and they can outlive this call or this process.
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -403,6 +403,13 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     finally:
         if _writing.get(key) is ours:
             del _writing[key]
+
+
+def _open_lock(path: Path) -> IO[bytes]:
+    """Open the file of the lock; a folder may come from somebody else, so never through a link, and never a FIFO."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise FileExistsError(f"{path} is a link or not a file. Delete it, or pass another folder as to=")
+    return path.open("ab")
 
 
 _writing: dict[tuple[int, int, int], object] = {}

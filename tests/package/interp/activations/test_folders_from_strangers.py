@@ -128,6 +128,20 @@ def test_a_pipe_among_the_shards_is_not_waited_on(folder: Folder) -> None:
         os.close(opened)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="named pipes")
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_nothing_is_written_through_a_lock_that_is_no_file(tmp_path: Path, kind: str) -> None:
+    (other := tmp_path / "mine.txt").write_text("mine")
+    (to := tmp_path / "to").mkdir()
+    if kind == "link":
+        (to / ".lock").symlink_to(other)
+    else:
+        os.mkfifo(to / ".lock")
+    with pytest.raises(FileExistsError, match=r"\.lock is a link or not a file\. Delete it"):
+        collect(nn.Linear(2, 2).eval(), torch.ones(4, 2).split(2), "", to=to)
+    assert other.read_text() == "mine"
+
+
 def nodes(value: Any) -> list[tuple[Any, Any]]:
     """List the places in what JSON holds: a list or dict, and the index or key of something in it."""
     items = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
