@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from hookscope_course.learner.copies import KEEP, replace_text
 
@@ -53,7 +53,7 @@ def read(copy: Path | None = None) -> dict[str, Outcome]:
         # Never wait for a FIFO, nor read without end.
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if isinstance(found, dict):
-            kept = {name: how for name, how in found.items() if isinstance(how, str) and how in get_args(Outcome)}
+            kept = {name: how for name, how in found.items() if how in ("first", "second", "shown")}
     return kept | _outcomes
 
 

@@ -409,7 +409,7 @@ def _open_lock(path: Path) -> IO[bytes]:
     """Open the file of the lock; a folder may come from somebody else, so never through a link, and never a FIFO."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise FileExistsError(f"{path} is a link or not a file. Delete it, or pass another folder as to=")
-    return path.open("ab")
+    return path.open("wb")
 
 
 _writing: dict[tuple[int, int, int], object] = {}
