@@ -1,7 +1,7 @@
 """List every skip of the tests, with its reason and when it may go, in tests/SKIPPED.md.
 
 python -m tools.skips             write the page
-python -m tools.skips --check     fail if it is out of date, or if nobody has said when a skip may go
+python -m tools.skips --check     fail if it is out of date, or if WHEN has no row for a skip
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skips = [*find_skips()]
     unknown = sorted({f"{reason} ({file})" for reason, file in skips if not when(reason)})
     for each in unknown:
-        print(f"nobody has said when this skip may go: {each}; add it to WHEN in tools/skips.py", file=sys.stderr)
+        print(f"WHEN in tools/skips.py does not say when this skip may go: {each}. Add a row for it", file=sys.stderr)
     page = render(skips)
     if not options.check:
         PAGE.write_text(page, encoding="utf-8")

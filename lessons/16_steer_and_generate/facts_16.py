@@ -72,7 +72,7 @@ def test_which_vectors_turn_verbs(says):
         optimizer.step()
     common = (found @ vector) * vector / vector.square().sum()
     does = [pushed(each, tokens=texts(ONE[4:], "baker"))[:, plural].sum(1).mean() for each in (found, found - common)]
-    assert min(does) > 0.9, "what is at a right angle to the vector does it alone"
+    assert min(does) > 0.9, "the part at a right angle to the vector is enough"
     pairs = [pair for pair in product([*MANY, *ONE], repeat=2) if pair[0] != pair[1]][::6]
     read, labels = rows(torch.cat([texts([noun], near) for noun, near in pairs])), torch.randint(2, (40, 1)).double()
     right = []
@@ -100,7 +100,7 @@ def test_data_parallel_calls_copies(says):
         copies.append(copy)
     assert seen == copies, "it fires for each of them"
     assert all(hasattr(copy, "kept") for copy in copies)
-    assert not hasattr(layer, "kept"), "and what it keeps on the module is lost with the copy"
+    assert not hasattr(layer, "kept"), "the copy has the attribute, and the module does not"
 
 
 def test_a_hook_from_before_lora_stays_on_the_old_layer(says):

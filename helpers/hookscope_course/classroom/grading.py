@@ -6,9 +6,8 @@
 The folder is nbgrader's own: `source/` holds the exercises with their solutions, `release/` is what students get,
 `submitted/STUDENT/02_call_order/02_call_order.ipynb` is where their notebooks go. `stripped/` has copies of these that
 are safe to open (`stripping`); only they are graded. All of nbgrader's commands work in the folder. Two of its steps
-are ours (`judging`): students get the course's starters, and what gives points is the verdict of the course's check, on
-values that are others each time, and not what a notebook's test cell seems to say. What a submission can and cannot
-reach while it is judged stands in `sandbox` and `verdicts`.
+are ours (`judging`). Students get the course's starters. Points come from the course's check, which draws new values in
+each run, and not from the notebook's test cells. `sandbox` and `verdicts` say what a submission can reach meanwhile.
 """
 
 from __future__ import annotations
@@ -253,7 +252,7 @@ def _grade_one(course: Path, name: str, student: str, unconfined: bool) -> str:
 
 
 def _timestamp(folder: Path) -> str:
-    """Read when it was handed in, as nbgrader writes it; empty if nobody says.
+    """Return the time of submission in nbgrader's format; empty if there is no timestamp.txt.
 
     Raises:
         NotebookError: something else is written there.

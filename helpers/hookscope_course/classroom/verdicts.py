@@ -107,7 +107,7 @@ class _Taker:
 
 
 def _judge(asked: dict[str, Any]) -> dict[str, str]:
-    """Run the cells, and let the check judge what they answer."""
+    """Run the cells, then check their answers."""
     import torch
     import torch.nn.functional as functional
 
@@ -137,7 +137,7 @@ def _judge(asked: dict[str, Any]) -> dict[str, str]:
         if not wanted or not all(name in globals_ for name in wanted):
             return {"outcome": "not attempted", "message": f"there is no `{text.call}` in the cell"}
         answers = tuple(globals_[name] for name in wanted)
-    Exercise.seed = asked["seed"]  # the values of a check are others each time
+    Exercise.seed = asked["seed"]  # each run draws new values for its checks
     exercise = Exercise(text, check)  # only now, so that no cell finds it
     before = dict(vars(exercise))
     # In a frame with the submission's names and cell, as a notebook has it: the check looks there for blanks.
@@ -153,7 +153,7 @@ def _judge(asked: dict[str, Any]) -> dict[str, str]:
 
 
 def _is_left(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether an exercise's attribute is what it was; one it changes itself."""
+    """Whether an attribute of the exercise is unchanged; `_seen_untouched` changes with every check."""
     return name == "_seen_untouched" or (name in before and name in after and before[name] is after[name])
 
 
@@ -192,7 +192,7 @@ def _inner(value: Any) -> tuple[Any, ...]:
 
 
 def _changed(sealed: dict[tuple[str, str], tuple[Any, ...]]) -> str:
-    """The dotted name of something that is not what it was, is gone, or is new; empty if all is as it was."""
+    """Return the dotted name of something that was changed, removed or added; empty if nothing was."""
     import torch
 
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
