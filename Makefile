@@ -107,7 +107,7 @@ site: dev
 
 # Writes its records.json. Old releases need Python 3.7 and 3.9: uv finds them, or fetches them if it may.
 history: dev
-	$(PY) -m hookscope_course.history.make $(RELEASES)
+	$(PY) -m tools.history $(RELEASES)
 
 # Likewise: writes lessons/91_chooser/since.json, which the chooser's "since torch" is held to.
 since: dev

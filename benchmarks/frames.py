@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import hookscope.widgets
-import hookscope_course.scenes
+from hookscope_course.figures.kit import KIT
 from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS
 
 ELEMENTS, FRAMES, LIMIT = 40, 600, 16.0
@@ -59,14 +59,14 @@ _SCENE = """async ([elements, frames]) => {
 
 def frame_times() -> tuple[list[float], float]:
     """Milliseconds from each frame to the next, and those that the page's own thread works in a frame."""
-    widgets, scenes = (Path(str(module.__file__)).parent for module in (hookscope.widgets, hookscope_course.scenes))
+    widgets = Path(str(hookscope.widgets.__file__)).parent
     flags = [*CHROMIUM_FLAGS, "--disable-frame-rate-limit", "--disable-gpu-vsync"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         page = browser.new_page(viewport={"width": 1280, "height": 800})
-        for style in (widgets / "common.css", scenes / "scene.css"):
+        for style in (widgets / "common.css", KIT / "scene.css"):
             page.add_style_tag(path=style)
-        page.add_script_tag(content=(widgets / "common.js").read_text() + (scenes / "scene.js").read_text())
+        page.add_script_tag(content=(widgets / "common.js").read_text() + (KIT / "scene.js").read_text())
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})  # what other programs take does not count
 

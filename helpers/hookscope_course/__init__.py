@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookscope_course.ending import certificate, chapter_end
+    from hookscope_course.figures.hook_map import hook_map
     from hookscope_course.learner.progress import progress
-    from hookscope_course.maps import hook_map
     from hookscope_course.practice import Exercise, Feedback, Guess, Wrong, ____, exercises
-    from hookscope_course.ready import setup
+    from hookscope_course.practice.chapter_end import certificate, chapter_end
+    from hookscope_course.setup_check import setup
 
 __all__ = [
     "Exercise",
@@ -32,8 +32,8 @@ __all__ = [
     "progress",
     "setup",
 ]
-_ROOMS = {"certificate": "ending", "chapter_end": "ending", "hook_map": "maps"}
-_ROOMS |= {"progress": "learner.progress", "setup": "ready"}
+_ROOMS = {"certificate": "practice.chapter_end", "chapter_end": "practice.chapter_end"}
+_ROOMS |= {"hook_map": "figures.hook_map", "progress": "learner.progress", "setup": "setup_check"}
 
 
 def __getattr__(name: str) -> Any:

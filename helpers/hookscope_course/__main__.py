@@ -14,7 +14,7 @@ from pathlib import Path
 from hookscope_course.lab import become_lab
 from hookscope_course.learner.copies import KEEP, Copy, CopyError
 from hookscope_course.learner.progress import Progress
-from hookscope_course.places import BUILD, IS_INSTALLED, NOTEBOOKS, typed
+from hookscope_course.paths import BUILD, IS_INSTALLED, NOTEBOOKS, typed
 
 __all__ = ["main"]
 
@@ -53,7 +53,7 @@ def _there(copy: Path) -> Path:
 
 
 def _check(options: Options, more: list[str]) -> int:
-    from hookscope_course.ready import examine
+    from hookscope_course.setup_check import examine
 
     report = examine(lambda line: print(line, flush=True))
     print(report.end)

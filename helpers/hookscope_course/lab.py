@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from hookscope_course.learner.copies import KEEP
-from hookscope_course.places import SETTINGS, again
-from hookscope_course.restarts import write_startup
+from hookscope_course.missing_names import write_startup
+from hookscope_course.paths import SETTINGS, again
 
 __all__ = ["become_lab"]
 

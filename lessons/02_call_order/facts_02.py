@@ -2,7 +2,7 @@
 
 import hookscope
 from hookscope import samples
-from hookscope_course.nesting import draw_nesting
+from hookscope_course.figures.nested_modules import draw_nesting
 
 
 def test_block_3_opens_at_9_and_closes_at_16(says):

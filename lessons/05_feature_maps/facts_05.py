@@ -3,7 +3,7 @@
 import torch
 
 from hookscope import feature_grid, samples
-from hookscope_course import photos
+from hookscope_course.chapters import ch05_photos as photos
 
 
 def test_channel_45_finds_the_eyes_of_this_cat(says):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookscope import capture, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
-from hookscope_course.accidents import patient
+from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice import Wrong
 from hookscope_course.practice.probing import SWALLOWED, Breaks, left_on, swallows, with_others
 

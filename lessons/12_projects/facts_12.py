@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookscope import samples
-from hookscope_course.projects import train_epoch
+from hookscope_course.chapters.ch12_projects import train_epoch
 
 
 def train_on_digits(seed: int, rates: list[float]) -> tuple[Tensor, int]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import hookscope
 from hookscope import samples
-from hookscope_course import encoder
+from hookscope_course.chapters import ch14_sentence_encoder as encoder
 from tests.shared.language import llama
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 import hookscope
 from hookscope import samples
-from hookscope_course.stories import gift_stories, repeated_rows
+from hookscope_course.chapters.ch15_stories import gift_stories, repeated_rows
 
 WORDS, TOKENS = samples.STORY_WORDS, samples.story_tokens
 

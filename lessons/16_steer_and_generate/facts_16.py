@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope.samples.stories import MANY, MANY_DO, ONE, ONE_DOES
-from hookscope_course.scenes import SteeringSlider
+from hookscope_course.figures import SteeringSlider
 from tests.shared.language import gpt2
 
 WORDS, TOKENS = samples.STORY_WORDS, samples.story_tokens

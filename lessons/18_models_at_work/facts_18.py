@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import profile
-from hookscope_course.scenes import stations
+from hookscope_course.figures.travel_map import stations
 
 
 def test_hooks_in_copies_and_in_other_forms_of_a_model(says):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hookscope import samples
-from hookscope_course.photo_report import NO_WEIGHTS, Hook, review
+from hookscope_course.chapters.ch19_photo_report import NO_WEIGHTS, Hook, review
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.probing import CALLS_NOTHING
 

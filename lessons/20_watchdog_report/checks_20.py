@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hookscope_course.chapters.ch20_watchdog_report import Watch, review
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.watchdog_report import Watch, review
 
 
 @blind_to(swallows_errors="a layer raises in the `with` block, and point 6 sees to it that this comes through")

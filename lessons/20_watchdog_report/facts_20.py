@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import leaves
-from hookscope_course import training_runs
-from hookscope_course.training_runs import Run, healthy_run, is_finite, lost_run, norm_net, record_run
+from hookscope_course.chapters import ch20_training_runs as training_runs
+from hookscope_course.chapters.ch20_training_runs import Run, healthy_run, is_finite, lost_run, norm_net, record_run
 
 
 class UnderTheRoot(nn.Module):

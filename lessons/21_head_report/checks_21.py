@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hookscope_course.head_report import Hook, review
+from hookscope_course.chapters.ch21_head_report import Hook, review
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.probing import CALLS_NOTHING
 

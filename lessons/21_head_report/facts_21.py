@@ -3,7 +3,7 @@
 import torch
 
 import hookscope
-from hookscope_course.cloakroom import cloakroom_lists, cloakroom_lm
+from hookscope_course.chapters.ch21_cloakroom import cloakroom_lists, cloakroom_lm
 
 
 @torch.no_grad()

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hookscope_course.reference.chooser import GROUPS
-from hookscope_course.reference.fact_check import SIGNS
+from hookscope_course.figures.chooser.figure import GROUPS
+from hookscope_course.figures.fact_check.figure import SIGNS
 from lessons.build import reading
 from lessons.build.reading import claims, name_of
 

@@ -51,7 +51,7 @@ def reference_files() -> list[Path]:
 
 
 def rows_of(name: str, kind: str) -> list[dict[str, Any]]:
-    """The rows `[[kind]]` of a reference page's data file, e.g. of reference/chooser.toml."""
+    """The rows `[[kind]]` of a reference page's data file, e.g. of figures/chooser/chooser.toml."""
     return list(tomllib.loads(data_file(name).read_text(encoding="utf-8"))[kind])
 
 
@@ -62,7 +62,7 @@ def data_file(name: str) -> Path:
         LookupError: there is none.
 
     """
-    for path in (*LESSONS.glob(f"[0-9][0-9]_*/{name}"), *COURSE.glob(f"reference/{name}")):
+    for path in (*LESSONS.glob(f"[0-9][0-9]_*/{name}"), *COURSE.glob(f"figures/*/{name}")):
         return path
     raise LookupError(f"no lesson has a file {name}")
 

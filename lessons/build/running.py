@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from hookscope_course.kernels import KERNEL_ENV, over_files
+from hookscope_course.kernel_settings import KERNEL_ENV, over_files
 from lessons.build import reading
 from lessons.build.making import Chapter, finish
 from lessons.build.shrinking import shrink_in

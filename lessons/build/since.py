@@ -16,8 +16,9 @@ import multiprocessing
 import sys
 from typing import Any
 
-from hookscope_course.history import make
+from hookscope_course.history import records
 from lessons.build import reading
+from tools import history as make
 
 RECORDS = reading.data_file("since.json")
 # Runs on every Python since 3.7. Each row gets a process of its own, which an old torch may kill or hold for ever; to
@@ -80,7 +81,7 @@ def store(release: str, said: dict[str, str]) -> None:
         on = record["on"] if record.get("ran") == now else {}  # what another snippet did tells nothing of this one
         if want in said:
             on[release] = "right" if said[want] == row["prints"] else make.one_line(said[want])[:100]
-        found[want] = {"ran": now, "on": {each: on[each] for each in sorted(on, key=make.order)}}
+        found[want] = {"ran": now, "on": {each: on[each] for each in sorted(on, key=records.order)}}
     RECORDS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from hookscope.widgets.base import HookWidget
-from hookscope_course.kernels import KERNEL_ENV
+from hookscope_course.kernel_settings import KERNEL_ENV
 from lessons.build.reading import NOTEBOOKS, ROOT
 from lessons.site import live
 from lessons.site.pages import WIDGET, widget_cells

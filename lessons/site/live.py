@@ -24,18 +24,23 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, PatchMap, TokenPicker
 from hookscope.widgets.base import HookWidget
-from hookscope_course.digits import DigitsByLayer, SentReceived, SilenceChannel, SlidingFilter
-from hookscope_course.digits.looks import STEPS, WhereItLooks
-from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.reference import Chooser, FactCheck
-from hookscope_course.scenes import (
+from hookscope_course.figures import (
     BothEnds,
     Bridge,
     CacheGrid,
+    CallSource,
+    Chooser,
+    DigitsByLayer,
+    FactCheck,
     GradientParts,
+    GradientPlayground,
+    GradInputExplorer,
     PlayingMap,
     ResidualRiver,
     SealedModels,
+    SentReceived,
+    SilenceChannel,
+    SlidingFilter,
     SteeredScans,
     SteeringSlider,
     SymptomTree,
@@ -43,9 +48,10 @@ from hookscope_course.scenes import (
     TravelMap,
     TwoRuns,
 )
-from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer
-from hookscope_course.widgets.example_layers import LAYERS
-from hookscope_course.widgets.gradient_tasks import TASKS
+from hookscope_course.figures.author_slider.figure import AuthorSlider
+from hookscope_course.figures.grad_input_explorer.example_layers import LAYERS
+from hookscope_course.figures.gradient_playground.tasks import TASKS
+from hookscope_course.figures.where_it_looks.figure import STEPS, WhereItLooks
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
 Choice = dict[str, Any]

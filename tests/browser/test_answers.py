@@ -15,7 +15,7 @@ from playwright.sync_api import ViewportSize
 
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.learner.edition import HANDLE
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from tests.course.learner.test_edition import NOT_GIVEN_AWAY, standing
 from tests.shared.lab import Lab
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 from hookscope_course.classroom.slides import write_slides
 from hookscope_course.classroom.walk import slides_of
 from hookscope_course.learner.copies import chapters
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving
 
 WALKED = [pytest.param(path, id=path.stem[:2]) for path in chapters(NOTEBOOKS) if path.stem[:2] < "90"]

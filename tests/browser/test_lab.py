@@ -103,7 +103,7 @@ def test_a_fresh_copy_runs_to_its_end_and_solves_nothing(lab: Lab, notebook: str
 
 
 def test_the_top_of_a_tall_output_is_in_sight_after_shift_and_enter(lab: Lab) -> None:
-    tall = "from hookscope_course.scenes import PlayingMap\nPlayingMap()"
+    tall = "from hookscope_course.figures import PlayingMap\nPlayingMap()"
     lab.scratch("tall", 'print("line\\n" * 30)', tall, "\n".join(["pass"] * 20), "1", run=False)
     lab.page.set_viewport_size({"width": 1280, "height": 760})
     lab.page.locator(".jp-Notebook .jp-Cell").first.click()

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from hookscope_course.kernels import KERNEL_ENV
+from hookscope_course.kernel_settings import KERNEL_ENV
 from tests.shared.all_widgets import ALL_WIDGETS
 from tests.shared.lab import KERNEL, SCREENSHOTS, Lab
 

@@ -18,11 +18,12 @@ from torch.nn.utils import prune
 from torch.optim import Optimizer
 
 from hookscope import census
-from hookscope_course.history import make, records
-from hookscope_course.reference.chooser import GROUPS, Chooser
+from hookscope_course.figures.chooser.figure import GROUPS, Chooser
+from hookscope_course.history import records
 from lessons.build import reading, since
 from tests.shared import ROOT
 from tests.shared.rows import for_each
+from tools import history as make
 
 ROWS = reading.rows_of("chooser.toml", "want")
 
@@ -261,7 +262,7 @@ def test_a_row_says_since_when_it_was_right_on_the_releases_tried(row: dict) -> 
     record = since.read()[row["want"]]
     assert record["ran"] == since.digest(row), "run `python -m lessons.build.since`: the record is of another snippet"
     first = since.first_right(record["on"])
-    assert [*record["on"]] == sorted(make.RELEASES, key=make.order)
+    assert [*record["on"]] == sorted(make.RELEASES, key=records.order)
     assert since_in_words(row) == named(first), record["on"]
 
 
@@ -271,7 +272,7 @@ def test_no_row_was_right_before_torch_had_its_hook(row: dict) -> None:
     lists = [name for name in records.FACTS if name.startswith("hooks_of_")]
     for hook in row["hooks"]:
         having = [release for name in lists for release in records.releases_where(name, hook.rpartition(".")[2])]
-        assert make.order(first) >= min(map(make.order, having), default=())
+        assert records.order(first) >= min(map(records.order, having), default=())
 
 
 def test_a_row_with_hookscope_says_from_which_torch_on_hookscope_works() -> None:

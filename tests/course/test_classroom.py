@@ -19,7 +19,7 @@ from hookscope_course.__main__ import main
 from hookscope_course.classroom import projector, slides
 from hookscope_course.classroom.walk import slides_of, walk
 from hookscope_course.learner.copies import chapters
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import read_exercises
 from lessons.build import reading
 from tests.shared.disks import a_small_disk

@@ -31,7 +31,7 @@ from hookscope_course.classroom.grading import POINTS, assignment, grade, main, 
 from hookscope_course.classroom.judging import Starters, verdicts_on
 from hookscope_course.classroom.sandbox import Sandbox, SandboxError
 from hookscope_course.lessons import folder_of
-from hookscope_course.places import LESSONS, NOTEBOOKS
+from hookscope_course.paths import LESSONS, NOTEBOOKS
 from hookscope_course.practice.text import ExerciseText, read_exercises
 from lessons.build import reading
 from tests.shared.patience import PATIENCE

@@ -23,9 +23,11 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from hookscope_course.history import authors, chart, facts, make, records
-from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.figures import history_chart as chart
+from hookscope_course.figures.author_slider.figure import AuthorSlider
+from hookscope_course.history import authors, facts, records
 from lessons.build import reading
+from tools import history as make
 
 CLAIMS = authors.dated_claims()
 # Of these claims one half hangs on the release, and the other is wrong in each: that the engine calls module.backward()
@@ -156,16 +158,16 @@ def test_a_fact_that_fails_answers_with_its_error_and_the_others_go_on(monkeypat
 
 
 def test_the_records_are_complete() -> None:
-    found = make.read()
+    found = records.read()
     assert {*found["versions"], *found["not_installed"]} >= {*make.RELEASES}
-    assert [*found["versions"]] == sorted(found["versions"], key=make.order)
+    assert [*found["versions"]] == sorted(found["versions"], key=records.order)
     assert [*found["versions"][records.newest()]["answers"]] == [*facts.FACTS]
     assert len(records.full_history()) >= 47, "a fact that is added later has the newest release alone"
     for release, record in found["versions"].items():
         assert [*record["answers"]] == [name for name in facts.FACTS if name in record["answers"]], release
         assert {*records.full_history()} <= {*record["answers"]}, release
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["made_on"]), release
-        assert record["made_by"].startswith(make.COMMAND), release
+        assert record["made_by"].startswith(records.COMMAND), release
         assert record["python"] == make.RELEASES.get(release, make.NEWEST_PYTHON)
 
 
@@ -311,9 +313,12 @@ def test_a_snippet_prints_what_its_fact_answers(name: str) -> None:
     assert len(authors.snippets()[name].splitlines()) <= 3
 
 
-@pytest.mark.parametrize("name", ["authors", "chart", "facts", "make", "records", "slider"])
+@pytest.mark.parametrize(
+    "name",
+    ["history.authors", "history.facts", "history.records", "figures.history_chart"],
+)
 def test_examples_run(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"hookscope_course.history.{name}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"hookscope_course.{name}")).failed == 0
 
 
 # -- make history ---------------------------------------------------------------------------------------------------
@@ -322,7 +327,8 @@ def test_examples_run(name: str) -> None:
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Records and temporary files of its own, and no network."""
-    monkeypatch.setattr(make, "RECORDS", tmp_path / "records.json")
+    for module in (make, records):
+        monkeypatch.setattr(module, "RECORDS", tmp_path / "records.json")
     monkeypatch.setattr(make.signal, "signal", lambda *_: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("UV_OFFLINE", "1")
@@ -345,7 +351,7 @@ def test_a_release_that_cannot_be_installed_is_one_line_and_the_next_one_goes_on
     ]
     assert "torch" in lines[1].partition("failed:")[2]
     assert lines[3].endswith("install Python 3.99 (`uv python install 3.99`) or put one on PATH")
-    found = make.read()
+    found = records.read()
     assert found["versions"] == {}
     assert [*found["not_installed"]] == ["9.9.9", "9.9.10"]
     assert str(workplace) not in json.dumps(found)
@@ -370,7 +376,7 @@ def test_an_interrupt_leaves_no_environment_and_keeps_what_was_recorded(
         make.main(["1.13.1", "2.0.0", "2.1.0"])
     assert len(made) == 2
     assert not any(path.exists() for path in made)
-    assert [*make.read()["versions"]] == ["1.13.1"]
+    assert [*records.read()["versions"]] == ["1.13.1"]
 
 
 def test_a_renewal_that_fails_keeps_the_old_record(workplace: Path) -> None:
@@ -378,7 +384,7 @@ def test_a_renewal_that_fails_keeps_the_old_record(workplace: Path) -> None:
     make.store("1.10.0", record=record)
     make.store("1.9.0", reason="no luck")
     make.store("1.10.0", reason="no luck")
-    assert make.read() == {"versions": {"1.10.0": record}, "not_installed": {"1.9.0": "no luck"}}
+    assert records.read() == {"versions": {"1.10.0": record}, "not_installed": {"1.9.0": "no luck"}}
     make.store("1.9.0", record=record)
-    assert [*make.read()["versions"]] == ["1.9.0", "1.10.0"]
-    assert make.read()["not_installed"] == {}
+    assert [*records.read()["versions"]] == ["1.9.0", "1.10.0"]
+    assert records.read()["not_installed"] == {}

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from jupyter_client.manager import KernelManager
 
-from hookscope_course.kernels import over_files
+from hookscope_course.kernel_settings import over_files
 from tests.kernels import launch, preloaded
 from tests.shared.patience import PATIENCE
 

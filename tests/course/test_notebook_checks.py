@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from hookscope_course.kernels import over_files
+from hookscope_course.kernel_settings import over_files
 from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
 

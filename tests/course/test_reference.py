@@ -11,9 +11,9 @@ import nbformat
 import pytest
 import traitlets
 
+from hookscope_course.figures import FactCheck
+from hookscope_course.figures.chooser.figure import GROUPS
 from hookscope_course.learner.edition import FOLDED
-from hookscope_course.reference import FactCheck
-from hookscope_course.reference.chooser import GROUPS
 from lessons.build import filling, reading, teaching
 from tests.shared.lessons import REFERENCES, parsed
 from tests.shared.rows import for_each

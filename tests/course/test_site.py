@@ -18,26 +18,26 @@ from torch import nn
 import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, PatchMap
-from hookscope_course.digits import SilenceChannel
-from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.practice import score
-from hookscope_course.practice.question import question, questions_of
-from hookscope_course.reference import Chooser
-from hookscope_course.scenes import (
+from hookscope_course.figures import (
     BothEnds,
     Bridge,
     CacheGrid,
+    Chooser,
     GradientParts,
+    GradientPlayground,
     PlayingMap,
     ResidualRiver,
     SealedModels,
+    SilenceChannel,
     SteeringSlider,
     SymptomTree,
     TenTimesGame,
     TravelMap,
     TwoRuns,
 )
-from hookscope_course.widgets import GradientPlayground
+from hookscope_course.figures.author_slider.figure import AuthorSlider
+from hookscope_course.practice import score
+from hookscope_course.practice.question import question, questions_of
 from lessons.build import reading
 from lessons.site import __main__ as site
 from lessons.site import addresses, cards, chapters, guesses, live, machines, pages, reference, sections

@@ -14,7 +14,7 @@ import pytest
 from hookscope_course.classroom.handout import handout
 from hookscope_course.classroom.walk import walk
 from hookscope_course.learner.copies import chapters, edition_of
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.question import questions_of
 from lessons.build import planning, teaching
 from lessons.build.making import Chapter, exercises_of

@@ -32,8 +32,8 @@ LOADED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
     "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
-    "hookscope_course.practice.probing", "hookscope_course.maps", "tests.kernels.forks", "safetensors.torch",
-    "PIL.JpegImagePlugin",
+    "hookscope_course.practice.probing", "hookscope_course.figures.hook_map", "tests.kernels.forks",
+    "safetensors.torch", "PIL.JpegImagePlugin",
     "torch._dynamo", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13
 )  # fmt: skip
 """What is imported before the first fork; not pyplot, which asks as it is imported which IPython it is to draw for.

@@ -132,7 +132,7 @@ REACHED = {
     "helpers/hookscope_course/ranks/group.py": ("tests/course/test_ranks.py", "imports hookscope_course.ranks"),
     "helpers/hookscope_course/widgets/gradients.js": (
         "tests/course/widgets/test_gradients.py",
-        "hookscope_course.widgets changed",
+        "hookscope_course.figures changed",
     ),
     "tests/shared/recorded.py": ("tests/package/recordings/test_warnings.py", "imports tests.shared.recorded"),
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),

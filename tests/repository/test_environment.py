@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.minilm import SENTENCE_WEIGHTS
-from hookscope_course.ready import COURSE_FROM, COURSE_TORCH
+from hookscope_course.setup_check import COURSE_FROM, COURSE_TORCH
 from set_up import LOADED_BY
 from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
@@ -247,7 +247,7 @@ def test_check_lists_what_is_missing_with_what_python_brings(tmp_path: Path) -> 
 
 def test_ctrl_c_ends_a_command_with_a_sentence() -> None:
     code = (
-        "import sys; from hookscope_course import ready\n"
+        "import sys; from hookscope_course import setup_check as ready\n"
         "def interrupted(say): raise KeyboardInterrupt\n"
         "ready.examine = interrupted\n"
         "from hookscope_course.__main__ import main; sys.exit(main(['check']))"

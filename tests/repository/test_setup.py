@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import set_up
-from hookscope_course import ready
+from hookscope_course import setup_check as ready
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
 from tests.shared.patience import PATIENCE

@@ -5,7 +5,7 @@ ALL_WIDGETS = (
 import torch
 from torch import nn
 import hookscope
-from hookscope import samples; from hookscope.widgets import *; from hookscope_course.widgets import *
+from hookscope import samples; from hookscope.widgets import *; from hookscope_course.figures import *
 net, five = samples.digit_cnn(), samples.digit(5)
 model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
 with hookscope.record(model) as recording:

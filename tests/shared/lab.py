@@ -20,7 +20,7 @@ import nbformat
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
 
-from hookscope_course.kernels import KERNEL_ENV
+from hookscope_course.kernel_settings import KERNEL_ENV
 from tests.shared import patience
 
 SCREENSHOTS = Path(folder) if (folder := os.environ.get("HOOKSCOPE_SCREENSHOTS")) else None

@@ -16,7 +16,7 @@ from hookscope.samples.bundled import load_bundled
 
 Split = Literal["test", "train", "all"]
 
-# `train.py` writes it, `digit_cnn` loads it.
+# `tools/training/digits.py` writes it, `digit_cnn` loads it.
 WEIGHTS = Path(__file__).with_name("digit_cnn.safetensors")
 _TRAIN = 1437  # of 1797: four of five
 
@@ -179,8 +179,8 @@ def digit_cnn(trained: bool = True) -> DigitCNN:
     """Return a `DigitCNN` in eval mode.
 
     Args:
-        trained: load the trained weights of the package (`train.py` made them from the train split). Otherwise the
-            weights are random, and the same in each call.
+        trained: load the trained weights of the package, which `tools/training/digits.py` made from the train split.
+            Otherwise the weights are random, and the same in each call.
 
     Returns:
         A new model. The global random state does not change.

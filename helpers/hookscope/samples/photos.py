@@ -7,14 +7,17 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hookscope.samples.bundled import load_bundled
 
 PHOTO_PIXELS = Path(__file__).with_name("photos.safetensors")
-"""The photographs, written by `crop_photos.py`."""
+"""The photographs, written by tools/training/photos.py."""
 PHOTOS = ("cat", "coffee", "camera", "rocket", "astronaut")
 """The names of the photographs."""
+SIDE = 224
+"""Height and width of a photograph, in pixels."""
 # The mean and the standard deviation of red, green and blue in the photographs of ImageNet.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -45,6 +48,17 @@ def photo(name: str = "cat") -> Tensor:
         hint = f"; did you mean {near[0]!r}?" if near else f". Pass one of {', '.join(PHOTOS)}"
         raise ValueError(f"no photo {name!r}{hint}")
     return normalize(_load()[name].expand(3, -1, -1)[None].float() / 255)
+
+
+def crop(photograph: Tensor) -> Tensor:
+    """Cut the largest square out of the center, and shrink it."""
+    pixels = photograph.permute(2, 0, 1) if photograph.ndim == 3 else photograph[None]
+    height, width = pixels.shape[1:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    square = pixels[None, :, top : top + side, left : left + side].double()  # so that every machine rounds alike
+    small = F.interpolate(square, size=(SIDE, SIDE), mode="bicubic", antialias=True)
+    return small[0].clamp(0, 255).round().to(torch.uint8)
 
 
 def normalize(colors: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookscope.samples.bundled import load_bundled
 
 STORY_WEIGHTS = Path(__file__).with_name("story_lm.safetensors")
-"""The weights that `train_stories.py` writes and `story_lm` loads."""
+"""The weights that `tools/training/stories.py` writes and `story_lm` loads."""
 START = "<start>"
 """The first token of every text."""
 NAMES = (

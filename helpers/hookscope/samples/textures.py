@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from hookscope.samples.bundled import load_bundled
 
 TEXTURE_WEIGHTS = Path(__file__).with_name("texture_cnn.safetensors")
-"""The weights that `train_textures.py` writes and `texture_cnn` loads."""
+"""The weights that `tools/training/textures.py` writes and `texture_cnn` loads."""
 TEXTURE_PICTURES = Path(__file__).with_name("textures.safetensors")
-"""The held-out part of each photograph, written by `train_textures.py`."""
+"""The held-out part of each photograph, written by `tools/training/textures.py`."""
 TEXTURES = ("brick", "grass", "gravel", "fur", "stars")
 """The materials. The index in this tuple is the class."""
 SIDE = 128  # pixels of a held-out image
@@ -147,7 +147,7 @@ def texture_cnn(trained: bool = True) -> TextureCNN:
     """Return a `TextureCNN` in eval mode.
 
     Args:
-        trained: load the trained weights of the package (`train_textures.py` made them from the rest of the
+        trained: load the trained weights of the package (`tools/training/textures.py` made them from the rest of the
             photographs). Otherwise the weights are random, and the same in each call.
 
     Returns:

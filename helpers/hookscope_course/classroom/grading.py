@@ -32,7 +32,7 @@ from traitlets.config.loader import PyFileConfigLoader
 from hookscope_course.classroom.stripping import NotebookError, strip_file
 from hookscope_course.learner.copies import chapters
 from hookscope_course.lessons import folder_of
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.text import ExerciseText, read_exercises
 
 __all__ = ["assignment", "grade", "write_course"]

@@ -19,7 +19,7 @@ from traitlets import Bool, Integer
 
 from hookscope_course.classroom.stripping import strip
 from hookscope_course.lessons import folder_of
-from hookscope_course.places import LESSONS, NOTEBOOKS
+from hookscope_course.paths import LESSONS, NOTEBOOKS
 from hookscope_course.practice.text import ExerciseText, read_exercises
 
 if TYPE_CHECKING:  # on Windows, assignments can be written, not graded

@@ -12,7 +12,7 @@ from typing import Any
 
 from hookscope_course.classroom.walk import slides_of
 from hookscope_course.learner.copies import chapter_named
-from hookscope_course.places import IS_INSTALLED
+from hookscope_course.paths import IS_INSTALLED
 
 __all__ = ["write_slides"]
 

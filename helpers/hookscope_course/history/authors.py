@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from hookscope_course.history.records import matches
-from hookscope_course.places import LESSONS
+from hookscope_course.paths import LESSONS
 
 __all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents", "snippets"]
 

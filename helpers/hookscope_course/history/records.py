@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from hookscope.pictures.picture import Table
-from hookscope_course.history import facts, make
+from hookscope_course.history import facts
 from hookscope_course.history.facts import FACTS, Answer
 
 __all__ = [
+    "COMMAND",
     "FACTS",
     "MISSING",
+    "RECORDS",
     "alarm",
     "change_table",
     "changes",
@@ -25,6 +30,8 @@ __all__ = [
     "live",
     "matches",
     "newest",
+    "order",
+    "read",
     "releases",
     "releases_where",
     "short",
@@ -33,8 +40,22 @@ __all__ = [
 ]
 
 MISSING = facts.MISSING
+RECORDS = Path(__file__).with_name("records.json")
+COMMAND = "make history"
+"""The command that writes the records."""
 
 Answers = Mapping[str, Answer]
+
+
+def read() -> dict[str, Any]:
+    """Return records.json: `{"versions": {release: record}, "not_installed": {release: reason}}`."""
+    records: dict[str, Any] = json.loads(RECORDS.read_text(encoding="utf-8"))
+    return records
+
+
+def order(release: str) -> tuple[int, ...]:
+    """Return what sorts releases by age: "1.10.0" after "1.9.0"."""
+    return tuple(int(part) for part in re.findall(r"\d+", release.partition("+")[0]))
 
 
 def text(answer: Answer) -> str:
@@ -156,8 +177,8 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
     """
     records = _records() if records is None else records
     release = version.partition("+")[0]  # "+cpu" and "+cu130" are the same release
-    alike = [other for other in records if make.order(other)[:2] == make.order(release)[:2]]
-    compared = release if release in records else max(alike or records, key=make.order)
+    alike = [other for other in records if order(other)[:2] == order(release)[:2]]
+    compared = release if release in records else max(alike or records, key=order)
     lines = []
     for name, before in records[compared].items():
         if now.get(name) != before:
@@ -169,7 +190,7 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
     if not lines:
         return ""
     head = f"Your torch {release} does not answer as the record of torch {compared} says."
-    way_out = f"Correct those chapters, then renew the record: {make.COMMAND} RELEASES={release}"
+    way_out = f"Correct those chapters, then renew the record: {COMMAND} RELEASES={release}"
     return "\n".join([head, *lines, way_out])
 
 
@@ -190,7 +211,7 @@ def change_table(names: Sequence[str], caption: str = "") -> Table:
 
 @cache
 def _records() -> dict[str, Answers]:
-    return {release: record["answers"] for release, record in make.read()["versions"].items()}
+    return {release: record["answers"] for release, record in read()["versions"].items()}
 
 
 @cache

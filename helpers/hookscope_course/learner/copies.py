@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hookscope_course.learner.edition import learners, written
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 
 KEEP = ".hookscope"
 """The folder inside a copy for what is known about it; it also tells a copy from any other folder."""

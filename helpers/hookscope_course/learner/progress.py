@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hookscope_course.learner.copies import KEEP, chapters, replace_text
-from hookscope_course.places import NOTEBOOKS, typed
+from hookscope_course.paths import NOTEBOOKS, typed
 
 HERE = Path.cwd()
 """Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""

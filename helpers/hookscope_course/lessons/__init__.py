@@ -6,7 +6,7 @@ whatever sends a function to another process by its name.
 
 from pathlib import Path
 
-from hookscope_course.places import LESSONS
+from hookscope_course.paths import LESSONS
 
 __path__ = [str(LESSONS)]
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias
 import cloudpickle
 import torch
 
-from hookscope_course.places import LESSONS
+from hookscope_course.paths import LESSONS
 
 Pipe: TypeAlias = "Connection[bytes, bytes]"
 HOST = "127.0.0.1"

@@ -21,7 +21,7 @@ from jupyter_client.manager import KernelManager
 from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 from packaging.requirements import InvalidRequirement, Requirement
 
-from hookscope_course.kernels import KERNEL_ENV, over_files
+from hookscope_course.kernel_settings import KERNEL_ENV, over_files
 from hookscope_course.strict.figures import DATA_URI, difference, figures_in, without_random_ids
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?![\w]|\.\d)")

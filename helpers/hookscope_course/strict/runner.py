@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hookscope_course.kernels import KERNEL_ENV, over_files
+from hookscope_course.kernel_settings import KERNEL_ENV, over_files
 
 __all__ = ["main"]
 

@@ -55,7 +55,7 @@ FIGURES: dict[str, Figure] = {
     "PlayingMap": Figure(
         "The map that plays",
         """
-from hookscope_course.scenes import PlayingMap
+from hookscope_course.figures import PlayingMap
 play = PlayingMap({'forward_pre': 'look', 'forward': 'multiply', 'full_backward': 'look'})
 play.speed = 8
 play
@@ -71,7 +71,7 @@ play
     "PlayingMap, guess": Figure(
         "The map that plays",
         """
-from hookscope_course.scenes import PlayingMap
+from hookscope_course.figures import PlayingMap
 quiz = PlayingMap(['forward_pre', 'forward', 'full_backward'], guess=True)
 quiz.speed = 8
 quiz
@@ -86,7 +86,7 @@ quiz
     ),
     "TenTimesGame": Figure(
         "The ten-times table",
-        "from hookscope_course.scenes import TenTimesGame\ngame = TenTimesGame()\ngame",
+        "from hookscope_course.figures import TenTimesGame\ngame = TenTimesGame()\ngame",
         ("button[aria-label='the forward pre-hook changes y']", "button:has-text('Run'):visible >> nth=0"),
         "game.marks, game.revealed",
         "{'forward_pre': ['y']} ['forward_pre']",
@@ -96,7 +96,7 @@ quiz
     ),
     "BothEnds": Figure(
         "Both ends of a module",
-        "from hookscope_course.scenes import BothEnds\nends = BothEnds()\nends",
+        "from hookscope_course.figures import BothEnds\nends = BothEnds()\nends",
         ("[data-gate=stop_input]", "[data-end='x1.grad']", "button:has-text('Run backward')"),
         "ends.stops, ends.marks, ends.ran",
         "['stop_input'] ['x1.grad'] True",
@@ -107,7 +107,7 @@ quiz
     ),
     "Bridge": Figure(
         "The bridge",
-        "from hookscope_course.scenes import Bridge\nbridge = Bridge()\nbridge",
+        "from hookscope_course.figures import Bridge\nbridge = Bridge()\nbridge",
         (".sc-slot >> nth=9 >> circle",),
         "bridge.place",
         "3",
@@ -119,7 +119,7 @@ quiz
     "hook_pass": Figure(
         "The map that plays",
         """
-from hookscope_course.scenes import hook_pass
+from hookscope_course.figures import hook_pass
 small = hook_pass('full_backward_pre', 'full_backward')
 small.speed = 8
 small
@@ -135,7 +135,7 @@ small
     "GradientParts": Figure(
         "Parts of a gradient",
         """
-from hookscope_course.scenes import GradientParts
+from hookscope_course.figures import GradientParts
 parts = GradientParts()
 parts
 """,
@@ -150,7 +150,7 @@ parts
     "GradientParts, twice": Figure(
         "A gradient of a gradient",
         """
-from hookscope_course.scenes import GradientParts
+from hookscope_course.figures import GradientParts
 twice = GradientParts('twice')
 twice
 """,
@@ -166,7 +166,7 @@ twice
         "The residual river",
         """
 from hookscope import samples
-from hookscope_course.scenes import ResidualRiver
+from hookscope_course.figures import ResidualRiver
 lm = samples.story_lm()
 river = ResidualRiver(lm, 'the dogs near the cat')
 river
@@ -181,7 +181,7 @@ river
     "SealedModels": Figure(
         "Four sealed models",
         """
-from hookscope_course.scenes import SealedModels
+from hookscope_course.figures import SealedModels
 boxes = SealedModels()
 boxes
 """,
@@ -195,7 +195,7 @@ boxes
     "SymptomTree": Figure(
         "The symptom tree",
         """
-from hookscope_course.scenes import SymptomTree
+from hookscope_course.figures import SymptomTree
 tree = SymptomTree()
 tree
 """,
@@ -216,7 +216,7 @@ tree
 import torch
 from hookscope import samples
 from hookscope.samples.stories import MANY, MANY_DO, ONE, ONE_DOES
-from hookscope_course.scenes import SteeringSlider
+from hookscope_course.figures import SteeringSlider
 lm, kept = samples.story_lm(), []
 with lm.blocks[0].register_forward_hook(lambda module, args, output: kept.append(output[:, 2].mean(0).detach())):
     for nouns in (MANY, ONE):
@@ -235,7 +235,7 @@ slider
     "CacheGrid": Figure(
         "The cache as a grid",
         """
-from hookscope_course.scenes import CacheGrid
+from hookscope_course.figures import CacheGrid
 
 from transformers import GPT2Config, GPT2LMHeadModel
 gpt = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=64, vocab_size=100, bos_token_id=None, eos_token_id=None))
@@ -257,7 +257,7 @@ grid
         "Scans that are pushed",
         """
 from hookscope import samples
-from hookscope_course.scenes import SteeredScans
+from hookscope_course.figures import SteeredScans
 import torch
 net, (images, labels) = samples.digit_cnn(), samples.digits("train")
 with torch.no_grad():
@@ -278,7 +278,7 @@ scans
     "TravelMap": Figure(
         "The travel map",
         """
-from hookscope_course.scenes import TravelMap
+from hookscope_course.figures import TravelMap
 journey = TravelMap()
 journey
 """,
@@ -292,7 +292,7 @@ journey
     "TwoRuns": Figure(
         "Two runs and one arrow",
         """
-from hookscope_course.scenes import TwoRuns
+from hookscope_course.figures import TwoRuns
 runs = TwoRuns()
 runs
 """,
@@ -323,7 +323,7 @@ runs
         """
 from torch import nn
 from hookscope import samples
-from hookscope_course.digits import SentReceived
+from hookscope_course.figures import SentReceived
 class DigitReader(nn.Module):
     def __init__(self):
         super().__init__()
@@ -345,7 +345,7 @@ figure
         "Silence a channel",
         """
 from hookscope import samples
-from hookscope_course.digits import SilenceChannel
+from hookscope_course.figures import SilenceChannel
 net, one = samples.digit_cnn(), samples.digit(1)
 figure = SilenceChannel(net, one)
 figure
@@ -365,7 +365,7 @@ figure
         "The square that fools",
         """
 from hookscope import samples
-from hookscope_course.digits import FoolingSquare
+from hookscope_course.figures import FoolingSquare
 net, nine = samples.digit_cnn(), samples.digit(9)
 figure = FoolingSquare(net, nine, goal=4)
 figure
@@ -382,7 +382,7 @@ figure
         "The sliding filter",
         """
 from hookscope import samples
-from hookscope_course.digits import SlidingFilter
+from hookscope_course.figures import SlidingFilter
 net, five = samples.digit_cnn(), samples.digit(5)
 figure = SlidingFilter(net, five, channel=10, guess=True)
 figure
@@ -402,7 +402,7 @@ figure
         "Where it looks",
         """
 from hookscope import samples
-from hookscope_course.digits import WhereItLooks
+from hookscope_course.figures import WhereItLooks
 net, one = samples.digit_cnn(), samples.digit(1)
 figure = WhereItLooks(net, one, "block3", most=0.04)
 figure
@@ -419,7 +419,7 @@ figure
         "Where a digit becomes its class",
         """
 from hookscope import samples
-from hookscope_course.digits import DigitsByLayer
+from hookscope_course.figures import DigitsByLayer
 train, test = samples.digits("train"), samples.digits("test")
 known = train.images[:360], train.labels[:360]
 networks = {"trained": samples.digit_cnn(), "untrained": samples.digit_cnn(trained=False)}
@@ -439,7 +439,7 @@ figure
     "CallSource": Figure(
         "What a call runs",
         """
-from hookscope_course.widgets import CallSource
+from hookscope_course.figures import CallSource
 source = CallSource()
 source
 """,
@@ -454,7 +454,7 @@ source
     "GradientPlayground": Figure(
         "Gradient playground",
         """
-from hookscope_course.widgets import GradientPlayground
+from hookscope_course.figures import GradientPlayground
 playground = GradientPlayground()
 playground
 """,
@@ -470,7 +470,7 @@ playground
     "GradientPlayground, guess": Figure(
         "Gradient playground",
         """
-from hookscope_course.widgets import GradientPlayground
+from hookscope_course.figures import GradientPlayground
 playground = GradientPlayground(guess=True)
 playground
 """,
@@ -486,7 +486,7 @@ playground
     "GradInputExplorer": Figure(
         "The graph with both hooks in it",
         """
-from hookscope_course.widgets import GradInputExplorer
+from hookscope_course.figures import GradInputExplorer
 explorer = GradInputExplorer()
 explorer
 """,
@@ -635,7 +635,7 @@ picker
     "Chooser": Figure(
         "The chooser",
         """
-from hookscope_course.reference import Chooser
+from hookscope_course.figures import Chooser
 chooser = Chooser()
 chooser
 """,
@@ -650,7 +650,7 @@ chooser
     "FactCheck": Figure(
         "The fact check",
         """
-from hookscope_course.reference import FactCheck
+from hookscope_course.figures import FactCheck
 facts = FactCheck()
 facts
 """,
@@ -665,7 +665,7 @@ facts
     "AuthorSlider": Figure(
         "What the author would have seen",
         """
-from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.figures.author_slider.figure import AuthorSlider
 author = AuthorSlider("D4", "1.2.0")
 author
 """,

@@ -29,7 +29,7 @@ def drag_to(figures: FigurePage, stage: Locator, rank: int, to: str, *, drop: bo
 
 def test_both_hooks_are_dragged_over_the_bridge(figures: FigurePage) -> None:
     stage = draw(figures, "Bridge")
-    figures.kernel("from hookscope_course.scenes.bridge import HOOKS")
+    figures.kernel("from hookscope_course.figures.bridge.figure import HOOKS")
     say = stage.locator(".sc-say")
     expect(say).to_have_text("A forward pre-hook is given the input: rank 0 sees 2, rank 1 sees 4.")
     drag_to(figures, stage, 0, "tensor hook")

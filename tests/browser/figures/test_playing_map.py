@@ -176,7 +176,7 @@ def test_hooks_are_moved_by_keyboard_to_every_place(figures: FigurePage) -> None
 
 def test_what_the_page_says_is_what_the_kernel_says(figures: FigurePage) -> None:
     stage = draw(figures, "PlayingMap")
-    every = "from hookscope_course.scenes.one_layer import MULTIPLIERS, PLACES\n"
+    every = "from hookscope_course.figures.playing_map.one_layer import MULTIPLIERS, PLACES\n"
     for hooks in ("dict.fromkeys(PLACES, 'look')", "dict.fromkeys(MULTIPLIERS, 'multiply') | {'retain_grad': 'look'}"):
         figures.kernel(f"{every}play.hooks = {hooks}; play.index = 0")
         expect(stage.locator(".sc-say")).to_have_text("You call the layer with x = 3.")

@@ -17,13 +17,16 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples, widgets
 from hookscope.widgets.base import HookWidget
-from hookscope_course import digits, reference, scenes
-from hookscope_course import widgets as course_widgets
-from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.scenes import both_ends, bridge, parts_geometry, river_geometry, travel_map
-from hookscope_course.scenes.stations import FATES, STATIONS
-from hookscope_course.scenes.ten_times import REASONS
-from hookscope_course.scenes.two_runs import CLEAN
+from hookscope_course import figures
+from hookscope_course.figures.author_slider.figure import AuthorSlider
+from hookscope_course.figures.both_ends import figure as both_ends
+from hookscope_course.figures.bridge import figure as bridge
+from hookscope_course.figures.gradient_parts import layout as parts_layout
+from hookscope_course.figures.residual_river import layout as river_layout
+from hookscope_course.figures.ten_times_game.figure import REASONS
+from hookscope_course.figures.travel_map import figure as travel_map
+from hookscope_course.figures.travel_map.stations import FATES, STATIONS
+from hookscope_course.figures.two_runs.figure import CLEAN
 from tests.shared import ROOT
 from tests.shared.awkward import Net
 from tests.shared.language import gpt2
@@ -95,7 +98,7 @@ def patched(net: nn.Module) -> Any:
 def by_layer(net: nn.Module, feature: Callable[[Tensor], Tensor] = lambda output: output.mean((2, 3))) -> HookWidget:
     (images, labels), (others, names) = samples.digits("train"), samples.digits("test")
     known, shown = (images[:60], labels[:60]), (others[:40], names[:40])
-    return digits.DigitsByLayer({"trained": net}, feature, known, shown)
+    return figures.DigitsByLayer({"trained": net}, feature, known, shown)
 
 
 class DigitReader(nn.Module):
@@ -237,13 +240,13 @@ FIGURES: dict[str, Figure] = {
         model=Reader,
     ),
     "CallSource": Figure(
-        lambda _: course_widgets.CallSource(),
+        lambda _: figures.CallSource(),
         {"way": "forward", "step": 1},
         refused=(("way", "backward", "way"), ("step", 0, "step")),
         follows=False,
     ),
     "GradientPlayground": Figure(
-        lambda _: course_widgets.GradientPlayground(),
+        lambda _: figures.GradientPlayground(),
         {"choices": {"d": "hook"}, "factors": {"d": 3.0}, "runs": 2},
         refused=(
             *(
@@ -265,14 +268,14 @@ FIGURES: dict[str, Figure] = {
         together=False,
     ),
     "GradientPlayground, guess": Figure(
-        lambda _: course_widgets.GradientPlayground(guess=True),
+        lambda _: figures.GradientPlayground(guess=True),
         {"task": 1, "guesses": {"a": "120"}},
         secret=lambda _: (r"\ba\.grad 12\b", r"\bb\.grad 8\b"),
         reveal={"runs": 1},
         together=False,
     ),
     "GradInputExplorer": Figure(
-        lambda _: course_widgets.GradInputExplorer(),
+        lambda _: figures.GradInputExplorer(),
         {"layer": "Conv2d", "bias": False},
         refused=(
             ("layer", "Linaer", "no layer 'Linaer'. Choose one of 'Linear'"),
@@ -283,16 +286,16 @@ FIGURES: dict[str, Figure] = {
             ("input_shape", ("3", 4), "positive integers only"),
         ),
         calls=(
-            (lambda _: course_widgets.GradInputExplorer(shape=(3,)), "no attribute 'shape'"),
-            (lambda _: course_widgets.GradInputExplorer(nn.ReLU(), torch.ones(2)), "requires a gradient"),
-            (lambda _: course_widgets.GradInputExplorer(nn.ReLU, torch.ones(2)), "not the class"),
+            (lambda _: figures.GradInputExplorer(shape=(3,)), "no attribute 'shape'"),
+            (lambda _: figures.GradInputExplorer(nn.ReLU(), torch.ones(2)), "requires a gradient"),
+            (lambda _: figures.GradInputExplorer(nn.ReLU, torch.ones(2)), "not the class"),
         ),
         secret=lambda _: ("They differ", "same here"),
         reveal={"answers": {'["Linear", [3, 4], true, false, true]': ["same", "different"]}},
         together=False,
     ),
     "PlayingMap": Figure(
-        lambda _: scenes.PlayingMap(),
+        lambda _: figures.PlayingMap(),
         {"hooks": {"forward": "multiply", "tensor_x": "look"}, "index": 3},
         refused=(("hooks", {"foward": "look"}, "did you mean 'forward'?"), ("index", 99, "from 0 to")),
         calls=(
@@ -303,30 +306,30 @@ FIGURES: dict[str, Figure] = {
             (lambda play: play.move("forward", "forward_pre"), "already; remove('forward_pre')"),
             (lambda play: play.remove("tensor_x"), "no hook at 'tensor_x'"),
             (lambda play: play.choose("forward"), "PlayingMap(guess=True) does"),
-            (lambda _: scenes.hook_pass("full_backward").place("forward"), "there are: full_backward"),
-            (lambda _: scenes.hook_pass("full_backward", backward=False), "no place 'full_backward'"),
+            (lambda _: figures.hook_pass("full_backward").place("forward"), "there are: full_backward"),
+            (lambda _: figures.hook_pass("full_backward", backward=False), "no place 'full_backward'"),
         ),
     ),
     "PlayingMap, guess": Figure(
-        lambda _: scenes.PlayingMap(["forward_pre", "forward"], guess=True),
+        lambda _: figures.PlayingMap(["forward_pre", "forward"], guess=True),
         {"guesses": [["forward", "forward_pre"]], "index": 1},
         secret=lambda _: ("x.grad = ", "in this order"),
         reveal={"guesses": [["forward_pre"], ["forward"]]},
     ),
     "PlayingMap, forward": Figure(
-        lambda _: scenes.hook_pass("forward_pre", "forward", backward=False),
+        lambda _: figures.hook_pass("forward_pre", "forward", backward=False),
         {"hooks": {"forward": "look"}},
         secret=lambda _: ("grad", "ackward"),
     ),
     "TenTimesGame": Figure(
-        lambda _: scenes.TenTimesGame(),
+        lambda _: figures.TenTimesGame(),
         {"marks": {"forward": ["y", "weight.grad"]}, "revealed": ["forward"]},
         calls=(
             (lambda game: game.mark("forward", "bias.grad"), "there are: y, x.grad, weight.grad"),
             (lambda game: game.mark("foward", "y"), "did you mean 'forward'?"),
             (lambda game: game.run("tensor_x"), "there is no place 'tensor_x' for a hook"),
-            (lambda _: scenes.TenTimesGame(()), "kinds is empty"),
-            (lambda _: scenes.TenTimesGame("retain_grad"), "there is no place 'retain_grad' for a hook"),
+            (lambda _: figures.TenTimesGame(()), "kinds is empty"),
+            (lambda _: figures.TenTimesGame("retain_grad"), "there is no place 'retain_grad' for a hook"),
             (lambda game: game.changes("full_backward"), "hidden until you have guessed; then call run('full_b"),
         ),
         secret=lambda _: (r"\b60\b", *map(re.escape, REASONS["forward"].values())),
@@ -335,7 +338,7 @@ FIGURES: dict[str, Figure] = {
         together=False,
     ),
     "BothEnds": Figure(
-        lambda _: scenes.BothEnds(),
+        lambda _: figures.BothEnds(),
         {"stops": ["stop_output"], "plain": ["x1"], "marks": ["x2.grad"], "ran": True},
         refused=(
             ("stops", ["stop_weight"], "there are: stop_input, stop_output"),
@@ -349,41 +352,41 @@ FIGURES: dict[str, Figure] = {
         boxes=lambda narrow: of_layout(both_ends._place(narrow)),
     ),
     "Bridge": Figure(
-        lambda _: scenes.Bridge(),
+        lambda _: figures.Bridge(),
         {"place": 3},
         refused=(("place", 6, "the places are 0 to 5"),),
         calls=(
             (lambda each: each.move("backward hook"), "there are for"),
-            (lambda _: scenes.Bridge(bridge.RECORDED[:1]), "takes what two ranks returned"),
-            (lambda _: scenes.Bridge([{"weight": 1.0}] * 2), "takes what two ranks returned"),
+            (lambda _: figures.Bridge(bridge.RECORDED[:1]), "takes what two ranks returned"),
+            (lambda _: figures.Bridge([{"weight": 1.0}] * 2), "takes what two ranks returned"),
         ),
         boxes=lambda narrow: of_layout(bridge._lay_out(narrow=narrow)),
     ),
     "GradientParts": Figure(
-        lambda _: scenes.GradientParts(),
+        lambda _: figures.GradientParts(),
         {"place": "step 2", "effect": "double", "guesses": {"got": "8"}, "ran": True},
         refused=(
             ("place", "h9", "choose from '', 'w', 'step 1'"),
             ("effect", "halve", "choose from 'look', 'double'"),
             ("guesses", {"x": "1"}, "what is asked: got, w.grad"),
         ),
-        calls=((lambda _: scenes.GradientParts("rnn"), "choose from steps, twice"),),
+        calls=((lambda _: figures.GradientParts("rnn"), "choose from steps, twice"),),
         secret=lambda _: (r"\b18\b", r"4 \+ 8 \+ 6"),
         reveal={"ran": True},
         final=(("guesses", {"w.grad": "1"}, "the guesses stay; move the hook"),),
         hidden="gradients",
-        boxes=lambda narrow: of_layout(parts_geometry.place_steps(narrow=narrow)),
+        boxes=lambda narrow: of_layout(parts_layout.place_steps(narrow=narrow)),
     ),
     "GradientParts, twice": Figure(
-        lambda _: scenes.GradientParts("twice"),
+        lambda _: figures.GradientParts("twice"),
         {"place": "y", "effect": "detach", "guesses": {"first": "8", "second": "8"}, "ran": True},
         secret=lambda _: (r"\b12\b",),
         reveal={"ran": True},
         hidden="gradients",
-        boxes=lambda narrow: of_layout(parts_geometry.place_twice(narrow=narrow)),
+        boxes=lambda narrow: of_layout(parts_layout.place_twice(narrow=narrow)),
     ),
     "ResidualRiver": Figure(
-        lambda net: scenes.ResidualRiver(net, "the dogs near the cat"),
+        lambda net: figures.ResidualRiver(net, "the dogs near the cat"),
         {"text": "the bakers", "token": 1, "depth": 2, "tap": "blocks.0"},
         refused=(
             ("token", 6, "there are 6, counted from 0"),
@@ -393,17 +396,17 @@ FIGURES: dict[str, Figure] = {
             ("text", " ".join(["the"] * 50), "the model reads at most 40"),
         ),
         model=LM,
-        boxes=lambda narrow: of_river(river_geometry.place_river(2, narrow)),
+        boxes=lambda narrow: of_river(river_layout.place_river(2, narrow)),
     ),
     "ResidualRiver, no lens": Figure(
-        lambda net: scenes.ResidualRiver(net, "the dogs near the cat", lens=False),
+        lambda net: figures.ResidualRiver(net, "the dogs near the cat", lens=False),
         {"token": 2},
         model=LM,
         secret=lambda _: (r"\b(run|sleep|sing|wait)\b", r"\blens\b"),
         reveal={"lens": True, "depth": 4},
     ),
     "SealedModels": Figure(
-        lambda _: scenes.SealedModels(),
+        lambda _: figures.SealedModels(),
         {"box": 2, "asked": [[], ["census"], [], []]},
         refused=(
             ("box", 5, "box"),
@@ -419,28 +422,31 @@ FIGURES: dict[str, Figure] = {
         is_random=True,
     ),
     "SteeredScans": Figure(
-        lambda net: scenes.SteeredScans(net, "block3", {"a": torch.ones(32, 7, 7), "b": torch.zeros(1)}, SCANS, 8),
+        lambda net: figures.SteeredScans(net, "block3", {"a": torch.ones(32, 7, 7), "b": torch.zeros(1)}, SCANS, 8),
         {"push": "b", "step": 20},
         refused=(("step", 21, "choose from 0 to 20"), ("push", "nowhere", "choose from 'a', 'b'")),
         calls=(
-            (lambda _: scenes.SteeredScans(DIGITS(), "block3", {}, SCANS, 8), "there is no push"),
-            (lambda _: scenes.SteeredScans(DIGITS(), "block9", {"a": PUSH}, SCANS, 8), "block9"),
-            (lambda _: scenes.SteeredScans(DIGITS(), "block3", {"a": torch.ones(3)}, SCANS, 8), "size of tensor"),
+            (lambda _: figures.SteeredScans(DIGITS(), "block3", {}, SCANS, 8), "there is no push"),
+            (lambda _: figures.SteeredScans(DIGITS(), "block9", {"a": PUSH}, SCANS, 8), "block9"),
+            (lambda _: figures.SteeredScans(DIGITS(), "block3", {"a": torch.ones(3)}, SCANS, 8), "size of tensor"),
         ),
         model=DIGITS,
     ),
     "SteeringSlider": Figure(
-        lambda net: scenes.SteeringSlider(net, "blocks.0", PUSH, "the baker", VERBS),
+        lambda net: figures.SteeringSlider(net, "blocks.0", PUSH, "the baker", VERBS),
         {"strength": 2},
         refused=(("strength", 0.3, "choose from"), ("place", "nowhere", "choose from 'every token'")),
         calls=(
-            (lambda _: scenes.SteeringSlider(LM(), "blocks.0", PUSH, "the", {"verbs": ("run",)}), "there are 1 groups"),
-            (lambda _: scenes.SteeringSlider(LM(), "blocks.0", PUSH[1:], "the", VERBS), "size of tensor"),
+            (
+                lambda _: figures.SteeringSlider(LM(), "blocks.0", PUSH, "the", {"verbs": ("run",)}),
+                "there are 1 groups",
+            ),
+            (lambda _: figures.SteeringSlider(LM(), "blocks.0", PUSH[1:], "the", VERBS), "size of tensor"),
         ),
         model=LM,
     ),
     "CacheGrid": Figure(
-        lambda net: scenes.CacheGrid(net, "transformer.h.0"),
+        lambda net: figures.CacheGrid(net, "transformer.h.0"),
         {"change": "output[:, -1]", "marks": ["0,0,4"], "ran": True},
         refused=(
             ("marks", ["0,1,3"], "there is no cell '0,1,3'"),
@@ -452,7 +458,7 @@ FIGURES: dict[str, Figure] = {
         is_random=True,
     ),
     "SymptomTree": Figure(
-        lambda _: scenes.SymptomTree("Memory grows"),
+        lambda _: figures.SymptomTree("Memory grows"),
         {"path": ["My hook is not called", "no"]},
         refused=(
             ("path", ["no such symptom"], "is not one of"),
@@ -461,7 +467,7 @@ FIGURES: dict[str, Figure] = {
         ),
     ),
     "TravelMap": Figure(
-        lambda _: scenes.TravelMap(),
+        lambda _: figures.TravelMap(),
         {"guesses": {"prune": "left"}, "visited": ["prune"], "at": "prune"},
         refused=(
             ("guesses", {"prune": "gone"}, "there is no fate 'gone'"),
@@ -475,14 +481,14 @@ FIGURES: dict[str, Figure] = {
         boxes=lambda narrow: of_travel(travel_map.place_stations(narrow=narrow)),
     ),
     "TwoRuns": Figure(
-        scenes.TwoRuns,
+        figures.TwoRuns,
         {"at": [6, 14], "tried": [[6, 14]], "measure": "logits"},
         refused=(("at", [9, 0], "is no cell"), ("tried", [[0]], "is no cell"), ("measure", "cosine", "measure")),
         calls=(
             (lambda runs: runs.patch("norm", 1), "there are tokens"),
             (lambda runs: runs.patch("tokens", 15), "there are 15"),
-            (lambda _: scenes.TwoRuns(LM(), "the dogs near the cat", "the dogs near cat"), "5 and 4 words"),
-            (lambda _: scenes.TwoRuns(LM(), CLEAN, CLEAN.replace("park", "school")), "the answer to both"),
+            (lambda _: figures.TwoRuns(LM(), "the dogs near the cat", "the dogs near cat"), "5 and 4 words"),
+            (lambda _: figures.TwoRuns(LM(), CLEAN, CLEAN.replace("park", "school")), "the answer to both"),
         ),
         model=LM,
         secret=lambda runs: tuple(f"{layer} at {position} " for layer, position in runs.red[1:]),
@@ -501,34 +507,34 @@ FIGURES: dict[str, Figure] = {
         model=DIGITS,
     ),
     "SentReceived": Figure(
-        lambda net: digits.SentReceived(net, samples.digit(5)),
+        lambda net: figures.SentReceived(net, samples.digit(5)),
         {"place": "door", "picked": "sent"},
         refused=(("place", "roof", "place"), ("picked", "both", "picked")),
         calls=(
-            (lambda _: digits.SentReceived(DigitReader(), NINE, layer="block2"), "receives (1, 16, 28, 28)"),
-            (lambda _: digits.SentReceived(DigitReader(), NINE, layer="blok1"), "blok1"),
-            (lambda _: digits.SentReceived(DigitReader(), NINE, layer="conv"), "picks 3 layers"),
-            (lambda _: digits.SentReceived(DigitReader(), NINE[0]), "Pass one gray image"),
-            (lambda _: digits.SentReceived(DigitReader(), [NINE]), "digit is list"),
+            (lambda _: figures.SentReceived(DigitReader(), NINE, layer="block2"), "receives (1, 16, 28, 28)"),
+            (lambda _: figures.SentReceived(DigitReader(), NINE, layer="blok1"), "blok1"),
+            (lambda _: figures.SentReceived(DigitReader(), NINE, layer="conv"), "picks 3 layers"),
+            (lambda _: figures.SentReceived(DigitReader(), NINE[0]), "Pass one gray image"),
+            (lambda _: figures.SentReceived(DigitReader(), [NINE]), "digit is list"),
         ),
         model=DigitReader,
     ),
     "SilenceChannel": Figure(
-        lambda net: digits.SilenceChannel(net, samples.digit(1)),
+        lambda net: figures.SilenceChannel(net, samples.digit(1)),
         {"channel": 6, "factor": 0.5},
         refused=(("channel", 16, "Pass 0 to 15"), ("factor", 3.0, "Pass 0 to 2")),
-        calls=((lambda _: digits.SilenceChannel(DIGITS(), NINE, "head"), "returns a tensor (1, 10)"),),
+        calls=((lambda _: figures.SilenceChannel(DIGITS(), NINE, "head"), "returns a tensor (1, 10)"),),
         model=DIGITS,
     ),
     "FoolingSquare": Figure(
-        lambda net: digits.FoolingSquare(net, NINE),
+        lambda net: figures.FoolingSquare(net, NINE),
         {"size": 5, "hinted": True},
         refused=(("size", 29, "Pass 0 to 28"), ("goal", 9, "pass one of")),
-        calls=((lambda _: digits.FoolingSquare(DIGITS(), NINE, goal=9), "reads a 9 already"),),
+        calls=((lambda _: figures.FoolingSquare(DIGITS(), NINE, goal=9), "reads a 9 already"),),
         model=DIGITS,
     ),
     "SlidingFilter": Figure(
-        lambda net: digits.SlidingFilter(net, samples.digit(5), channel=10),
+        lambda net: figures.SlidingFilter(net, samples.digit(5), channel=10),
         {"channel": 3, "row": 5, "column": 20, "filled": True},
         refused=(
             ("channel", 16, "Pass 0 to 15"),
@@ -537,32 +543,32 @@ FIGURES: dict[str, Figure] = {
             ("answer", [3], "pass a row and a column"),
         ),
         calls=(
-            (lambda _: digits.SlidingFilter(DIGITS(), NINE, "block2.conv"), "with one input channel"),
-            (lambda _: digits.SlidingFilter(DigitReader(), NINE, "network.block1.conv"), "get the digit itself"),
+            (lambda _: figures.SlidingFilter(DIGITS(), NINE, "block2.conv"), "with one input channel"),
+            (lambda _: figures.SlidingFilter(DigitReader(), NINE, "network.block1.conv"), "get the digit itself"),
         ),
         model=DIGITS,
         together=False,
     ),
     "WhereItLooks": Figure(
-        lambda net: digits.WhereItLooks(net, samples.digit(1), "block3", most=0.04),
+        lambda net: figures.WhereItLooks(net, samples.digit(1), "block3", most=0.04),
         {"target": 1, "step": 5},
         refused=(("step", 21, "step=21"), ("target", 12, "target=12")),
         calls=(
-            (lambda _: digits.WhereItLooks(DIGITS(), NINE, "block9"), "It has block1"),
-            (lambda _: digits.WhereItLooks(DIGITS(), NINE, "head"), "does not return maps"),
-            (lambda _: digits.WhereItLooks(DIGITS(), NINE, "block3", classes=[10]), "Pass classes from 0 to 9"),
+            (lambda _: figures.WhereItLooks(DIGITS(), NINE, "block9"), "It has block1"),
+            (lambda _: figures.WhereItLooks(DIGITS(), NINE, "head"), "does not return maps"),
+            (lambda _: figures.WhereItLooks(DIGITS(), NINE, "block3", classes=[10]), "Pass classes from 0 to 9"),
         ),
         model=DIGITS,
     ),
     "Chooser": Figure(
-        lambda _: reference.Chooser(),
+        lambda _: figures.Chooser(),
         {"words": "gradient", "group": "debug"},
         refused=(("group", "x", "group"),),
         follows=False,
         has_picture=False,
     ),
     "FactCheck": Figure(
-        lambda _: reference.FactCheck(),
+        lambda _: figures.FactCheck(),
         {"words": "hook", "group": "outdated"},
         refused=(("group", "x", "group"),),
         follows=False,

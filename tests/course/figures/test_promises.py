@@ -17,8 +17,7 @@ from torch import nn
 
 from hookscope import widgets
 from hookscope.widgets import base
-from hookscope_course import digits, scenes
-from hookscope_course import widgets as course_widgets
+from hookscope_course import figures
 from tests.course.figures.table import FIGURES
 from tests.shared import ROOT
 from tests.shared.recorded import hooks_on
@@ -61,16 +60,13 @@ def test_these_are_all_figures() -> None:
     classes = {name for file in (ROOT / "helpers").rglob("*.py") for name in CLASS.findall(file.read_text("utf-8"))}
     classes -= {"CodeWidget", "Finder", "GuessWidget"}  # two bases, and the card of a question
     assert {name.partition(",")[0] for name in FIGURES} == classes | {"Counter"}
-    exported = {*widgets.__all__, *course_widgets.__all__, *scenes.__all__, *digits.__all__}
-    assert {name for name in exported if name[0].isupper()} <= classes
-    for package in (scenes, digits, course_widgets):
-        assert set(package.__all__) == set(package._FILES)
-        with pytest.raises(AttributeError, match="no attribute 'Other'"):
-            package.Other  # noqa: B018
+    assert {name for name in [*widgets.__all__, *figures.__all__] if name[0].isupper()} <= classes
+    with pytest.raises(AttributeError, match="no attribute 'Other'"):
+        figures.Other  # noqa: B018
 
 
 def test_figures_are_imported_when_they_are_asked_for() -> None:
-    code = "from hookscope_course import digits, reference, scenes, widgets; import sys; print(*sys.modules)"
+    code = "from hookscope_course import figures; import sys; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"anywidget", "torch"} & {*found.stdout.split()}
 

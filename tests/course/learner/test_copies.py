@@ -18,7 +18,7 @@ from hookscope_course.__main__ import main
 from hookscope_course.learner import copies
 from hookscope_course.learner.copies import Copy, CopyError
 from hookscope_course.learner.progress import note
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
 from tests.shared.patience import PATIENCE

@@ -10,10 +10,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from hookscope_course.kernels import over_files
+from hookscope_course.kernel_settings import over_files
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.learner.edition import FOLDED, HANDLE
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from hookscope_course.practice.question import label, question
 from lessons.build import reading

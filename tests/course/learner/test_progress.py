@@ -15,7 +15,7 @@ from hookscope_course.__main__ import main
 from hookscope_course.learner import progress
 from hookscope_course.learner.copies import KEEP, Copy
 from hookscope_course.learner.progress import Progress, note, read
-from hookscope_course.places import NOTEBOOKS
+from hookscope_course.paths import NOTEBOOKS
 from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
 from tests.shared.patience import PATIENCE
 

@@ -16,7 +16,8 @@ from torch import nn
 
 import hookscope
 from hookscope import samples
-from hookscope.samples import bundled, crop_photos, efficientnet, photos
+from hookscope.samples import bundled, efficientnet, photos
+from tools.training import photos as crop_photos
 
 
 def probabilities(name: str) -> dict[str, float]:

@@ -12,7 +12,7 @@ from torch import nn
 
 from hookscope import samples
 from hookscope.samples import handwritten
-from hookscope.samples import train as train_module
+from tools.training import digits as train_module
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from hookscope import at, attention, capture, edit, samples
-from hookscope.samples import train_stories
 from hookscope.samples.stories import MANY, MANY_DO, STORY_WEIGHTS, STORY_WORDS, StoryLM
+from tools.training import stories as train_stories
 
 SKILLS = {"giving": 0.95, "agreeing": 0.99, "repeating": 0.99}
 """What it can do with words put together as they never were in training, and how often it is right at least."""

@@ -7,7 +7,7 @@ import torch
 
 import hookscope
 from hookscope import samples
-from hookscope.samples import train_textures
+from tools.training import textures as train_textures
 
 
 def test_pictures_are_grey_real_and_new_at_every_call() -> None:

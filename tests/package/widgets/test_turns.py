@@ -9,8 +9,8 @@ import pytest
 import traitlets
 
 from hookscope import samples
-from hookscope_course.digits import SilenceChannel
-from hookscope_course.widgets.gradients import GradientPlayground
+from hookscope_course.figures import SilenceChannel
+from hookscope_course.figures.gradient_playground.figure import GradientPlayground
 
 
 @pytest.fixture

@@ -1,0 +1,280 @@
+"""A report on a training run that is lost, and the watchdog that caught it: both are run, judged, and drawn."""
+
+from __future__ import annotations
+
+import gc
+import math
+import textwrap
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.pictures.picture import Picture
+from hookscope_course.chapters.ch20_training_runs import (
+    Alarm,
+    Run,
+    draw_run,
+    healthy_run,
+    lost_run,
+    norm_net,
+    record_run,
+)
+from hookscope_course.practice.blank import holds_blank
+from hookscope_course.practice.card import Card
+from hookscope_course.practice.probing import comes_off
+from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, run_point
+
+__all__ = ["WatchReview", "review", "show_watch"]
+
+Watch = Callable[[nn.Module], AbstractContextManager[list[Alarm]]]
+_ASKED = (
+    "`first` and `loss` are what happens in the run",
+    "the watchdog barks there first, before the loss is NaN",
+    "on two other runs it names the step and the module",
+    "on a healthy run it is silent",
+    "with it, every loss and weight is the same, and no tensor is kept",
+    "it comes off, also after an error, and begins anew",
+)
+
+
+class WatchReview(Points):
+    """What is true of a report and its watchdog: a reason for each point, and what the watchdog said in the run.
+
+    Attributes:
+        report: as it was handed in.
+        criteria: six, in the order of the question.
+        alarms: what the watchdog said in the run.
+
+    """
+
+    def __init__(self, report: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.report = report
+        self.alarms: list[Alarm] = []
+
+    def picture(self) -> Picture:
+        """Return the page: the losses, what each module returned, the alarm, the sentence and the points."""
+        said = self.report.get("sentence")
+        words = textwrap.fill(f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)", 90)
+        words += f"\nAll but the sentence was tested: {self.points} of {len(self.criteria)} points."
+        return draw_run(_the_run(), self.alarms[0] if self.alarms else None, words)
+
+
+def show_watch(report: Mapping[str, Any], watch: Watch) -> None:
+    """Show the page of a report, below the cell.
+
+    Args:
+        report: with the fields first, loss and sentence.
+        watch: to be used as `with watch(model) as alarms`.
+
+    """
+    from IPython.display import display
+
+    display(_page_of(report, watch))  # type: ignore[no-untyped-call]
+
+
+def _page_of(report: Mapping[str, Any], watch: Watch) -> Picture | Card:
+    if holds_blank(report) or holds_blank(watch):
+        return Card("No page yet.", "your page appears here when no `____` is left in the report and the watchdog")
+    return review(report, watch).picture()
+
+
+def review(report: Mapping[str, Any], watch: Watch) -> WatchReview:
+    """Run every claim of a report, and try its watchdog on runs that it does not know.
+
+    Args:
+        report: first (a step and the name of a module), loss (a step) and sentence.
+        watch: to be used as `with watch(model) as alarms`; `alarms` is a list of steps with names.
+
+    """
+    found = WatchReview(report)
+    points: tuple[Callable[[], str | None], ...] = (
+        partial(_wrong_report, report),
+        partial(_late, watch, found.alarms),
+        partial(_misnames, watch),
+        partial(_false_alarm, watch),
+        partial(_changes, watch),
+        partial(_stays, watch),
+    )
+    found.criteria += [Criterion(asked, run_point(point)) for asked, point in zip(_ASKED, points, strict=True)]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _the_run() -> Run:
+    return record_run(norm_net(), lost_run)
+
+
+def _wrong_report(report: Mapping[str, Any]) -> str | None:
+    run, first, loss = _the_run(), report.get("first"), report.get("loss")
+    if first is None or loss is None:
+        return NOTHING_YET
+    match first:
+        case (int() as step, str() as name):
+            pass
+        case _:
+            return f"`first` is {first!r}; write a step and the name of a module, such as (7, 'block1.linear')"
+    if type(loss) is not int:
+        return f"`loss` is {loss!r}; write the number of a step"
+    if name not in run.names:
+        return f"there is no module {name!r}; there are {', '.join(run.names)}"
+    assert run.first is not None
+    if (step, name) != run.first:
+        if not 0 <= step < len(run.largest) or math.isfinite(run.largest[step][run.names.index(name)]):
+            return f"in step {step}, all that {name} returned is finite"
+        return f"before {name} in step {step}, another output was not finite"
+    if loss != run.loss:
+        what = "has a number as its loss" if 0 <= loss < (run.loss or 0) else "is not the first without one"
+        return f"step {loss} {what}; steps are counted from 0"
+    return None
+
+
+def _said(alarms: object) -> list[Alarm]:
+    if not isinstance(alarms, list):
+        raise TypeError(f"`watch` yields {alarms!r}; it has to yield a list of (step, name)")
+    return [(step, name) for step, name in alarms]
+
+
+def _judge(said: list[Alarm], expected: Alarm, what: str) -> str | None:
+    if not said:
+        return f"{what}, and your watchdog is silent"
+    return None if said[0] == expected else f"{what}, and your first alarm is {said[0]}"
+
+
+def _late(watch: Watch, heard: list[Alarm]) -> str | None:
+    run, barked = _the_run(), list[int]()
+    model = norm_net()
+    with watch(model) as alarms:
+        lost_run(model, look=lambda step: barked.append(step) if alarms and not barked else None)
+    heard += _said(alarms)
+    assert run.first is not None
+    if not heard:
+        return f"your watchdog is silent, and the loss is NaN from step {run.loss} on"
+    if heard[0] != run.first:
+        step, name = heard[0]
+        if name not in run.names:
+            return f"your first alarm is {heard[0]}, and there is no such module"
+        known = 0 <= step < len(run.largest)
+        bad = known and not math.isfinite(run.largest[step][run.names.index(name)])
+        what = "another output was not finite before" if bad else "there all is finite"
+        return f"your first alarm is {heard[0]}; {what}"
+    if barked[:1] != [run.first[0]]:
+        return "while the run goes on, the alarm is not in the list; append it in the hook"
+    return None
+
+
+class _Square(nn.Module):
+    """Multiplies what its child returns by itself: only the block's own output overflows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        return x * x
+
+
+class _Reader(nn.Module):
+    """One ReLU that is called twice, and an LSTM that returns a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act, self.lstm, self.head = nn.ReLU(), nn.LSTM(2, 2, batch_first=True), nn.Linear(2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, _ = self.lstm(self.act(self.act(x) + 1))
+        return self.head(states)  # type: ignore[no-any-return]
+
+
+def _misnames(watch: Watch) -> str | None:
+    model = nn.Sequential()
+    for name, layer in (("stem", nn.Identity()), ("block", _Square()), ("head", nn.Identity())):
+        model.add_module(name, layer)
+    with watch(model) as alarms:
+        for value in (1.0, 1000.0, 1e30):
+            model(torch.full((1, 2), value))
+    what = "in step 2 `block` multiplies 1e30 by itself, which none of its children does: (2, 'block')"
+    if problem := _judge(_said(alarms), (2, "block"), what):
+        return problem
+    reader = _Reader()
+    with watch(reader) as alarms:
+        reader(torch.ones(1, 3, 2))
+        with torch.no_grad():
+            reader.lstm.weight_hh_l0.fill_(torch.nan)  # type: ignore[operator]
+        reader(torch.ones(1, 3, 2))
+    what = "in step 1 an LSTM returns NaN in its tuple, and a ReLU is called twice in each step: (1, 'lstm')"
+    return _judge(_said(alarms), (1, "lstm"), what)
+
+
+class _Large(nn.Module):
+    """Returns what is no trouble: large numbers, integers, None."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, None]:
+        return -1e30 * x, x.argmax(1), None
+
+
+def _false_alarm(watch: Watch) -> str | None:
+    model = norm_net(seed=3)
+    with watch(model) as alarms:
+        losses = healthy_run(model)
+    if said := _said(alarms):
+        return f"the loss goes down to {min(losses):.2f} and all outputs are finite, and your first alarm is {said[0]}"
+    large = nn.Sequential(_Large())
+    with watch(large) as alarms:
+        large(torch.ones(2, 3))
+    return f"-1e30, an integer and None are no trouble; your alarm is {alarms[0]}" if _said(alarms) else None
+
+
+@lru_cache(maxsize=2)
+def _plain(train: Callable[..., list[float]]) -> tuple[list[float], Tensor]:
+    model = norm_net()
+    return train(model), _weights(model)
+
+
+def _weights(model: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).nan_to_num()
+
+
+def _changes(watch: Watch) -> str | None:
+    for train in (lost_run, healthy_run):
+        expected, weights = _plain(train)
+        model, alive = norm_net(), list[weakref.ref[Tensor]]()
+        model.block1.register_forward_hook(lambda module, args, output, alive=alive: alive.append(weakref.ref(output)))
+        with watch(model) as alarms:
+            losses = train(model)
+        gc.collect()
+        kept = sum(output() is not None for output in alive)
+        for step, (loss, plain) in enumerate(zip(losses, expected, strict=True)):
+            if repr(loss) != repr(plain):  # NaN is NaN
+                return f"with your watchdog, the loss of step {step} is {loss:.6g}, and without it {plain:.6g}"
+        if not torch.equal(_weights(model), weights):
+            return "with your watchdog, the weights are not the same at the end"
+        if kept > 1:
+            return f"your watchdog keeps {kept} outputs of `block1` alive; keep names and numbers"
+        if not model.training:
+            return "after your watchdog, the model is in eval mode"
+        del alarms
+    return None
+
+
+def _stays(watch: Watch) -> str | None:
+    if problem := comes_off(watch):
+        return problem
+    model, lists = nn.Sequential(nn.Identity()), list[list[Alarm]]()
+    for _ in range(2):
+        with watch(model) as alarms:
+            for value in (1.0, math.inf):
+                model(torch.full((1, 1), value))
+        lists.append(alarms)
+    first, second = map(_said, lists)
+    if first != second:
+        return f"two `with` blocks see the same, and the alarms are {first} and {second}"
+    if lists[0] is lists[1]:
+        return "two `with` blocks share one list, so the second has changed what the first has found"
+    return None

@@ -1,0 +1,1 @@
+"""Register hooks on the tensors of a small expression, call `retain_grad`, and see every gradient."""

@@ -1,0 +1,1 @@
+"""What you sent, and what a layer received, side by side."""

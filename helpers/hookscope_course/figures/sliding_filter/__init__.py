@@ -1,0 +1,1 @@
+"""Slide a filter over a digit, and watch the map fill with the sums."""

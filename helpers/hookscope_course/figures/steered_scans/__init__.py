@@ -1,0 +1,1 @@
+"""Push what a layer returns toward another class, step by step, and see which scans the model reads differently."""

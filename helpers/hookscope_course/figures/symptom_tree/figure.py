@@ -1,0 +1,170 @@
+"""The symptom tree: click what you see, answer one to three questions, and find what it was and how to mend it."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+from hookscope.pictures.picture import Rows, from_figure
+from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.symptom_tree.symptoms import SYMPTOMS, Ask, Cure, paths
+
+__all__ = ["SymptomTree"]
+
+
+class SymptomTree(HookWidget):
+    """Go from what you see to what it was: a symptom, then the answers to the questions that it leads to.
+
+    Args:
+        *path: a symptom and answers to begin with.
+
+    Attributes:
+        path: what was clicked so far.
+
+    Raises:
+        TraitError: the path leaves the tree.
+
+    Example:
+        >>> tree = SymptomTree("My hook is not called", "yes", "no", "layer.forward(x)")
+        >>> tree.cure.code
+        'x = layer(x)'
+        >>> SymptomTree("My hook is not called").summary()
+        'My hook is not called → Is the hook there? Ask hookscope.census(model): no, yes, the model is compiled'
+
+    """
+
+    _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+
+    path = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    _tree: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, *path: str) -> None:
+        super().__init__(path=[*path], _tree={symptom: _as_dict(ask) for symptom, ask in SYMPTOMS.items()})
+        self.alt = "The symptom tree, from what you see to the cure. " + " ".join(
+            f"{symptom}: {_steps(way)}: {cure.cause} {cure.cure}" for symptom, way, cure in paths()
+        )
+
+    @traitlets.validate("path")
+    def _check_path(self, proposal: dict[str, Any]) -> list[str]:
+        _follow(proposal["value"])
+        return list(proposal["value"])
+
+    @property
+    def cure(self) -> Cure | None:
+        """Where the path leads; None if a question is still open."""
+        place = _follow(self.path)
+        return place if isinstance(place, Cure) else None
+
+    def summary(self) -> str:
+        """Say where the path has led."""
+        place = _follow(self.path)
+        if place is None:
+            return f"The symptom tree: {', '.join(SYMPTOMS)}"
+        way = " → ".join(self.path)
+        if isinstance(place, Cure):
+            return f"{way} → {place.cause} {place.cure}"
+        answers = ", ".join(answer for answer, _ in place.answers)
+        return f"{way} → {place.question} Ask {_line(place.tool)}: {answers}"
+
+    def numbers(self) -> Rows:
+        """List all ways through the tree."""
+        return [
+            {
+                "what you see": symptom,
+                "ask": _steps(way),
+                "it was": cure.cause,
+                "cure": cure.cure,
+                "write": cure.code,
+            }
+            for symptom, way, cure in paths()
+        ]
+
+    # Drawn on request only: most pages show the widget.
+    @property
+    def png(self) -> bytes:  # type: ignore[override]
+        """The whole tree, as a PNG."""
+        return _draw(self.alt)
+
+
+def _line(code: str) -> str:
+    """Write some lines of code as one line of text."""
+    return code.replace(":\n    ", ": ").replace("\n", ", then ")
+
+
+def _steps(way: tuple[tuple[Ask, str], ...]) -> str:
+    return "; ".join(f"{ask.question} ({_line(ask.tool)}) {answer}" for ask, answer in way)
+
+
+def _follow(path: list[str]) -> Ask | Cure | None:
+    """Where a path leads."""
+    place: Ask | Cure | None = None
+    for at, step in enumerate(path):
+        options: dict[str, Ask | Cure] = dict(SYMPTOMS) if at == 0 else {}
+        if isinstance(place, Ask):
+            options = dict(place.answers)
+        if step not in options:
+            raise traitlets.TraitError(f"path={path}: {step!r} is not one of {[*options]}")
+        place = options[step]
+    return place
+
+
+def _as_dict(place: Ask | Cure) -> dict[str, Any]:
+    if isinstance(place, Cure):
+        return {"cause": place.cause, "cure": place.cure, "code": place.code}
+    answers = [[answer, _as_dict(then)] for answer, then in place.answers]
+    return {"question": place.question, "tool": place.tool, "answers": answers}
+
+
+def _draw(alt: str) -> bytes:
+    """The tree from left to right: the symptom, the questions with their answers, the causes."""
+    from matplotlib.figure import Figure
+
+    ends = [*paths()]
+    high = 2.35
+    figure = Figure(figsize=(11, 0.165 * high * len(ends) + 0.2), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 110), ylim=(high * len(ends), 0))
+    axes.set_axis_off()
+    ink, soft, answered = "#1d2733", "#4f5b68", "#6b3fa0"
+
+    def middle(of: list[int]) -> float:
+        return high * (of[0] + of[-1] + 1) / 2
+
+    def line(start: tuple[float, float], end: tuple[float, float]) -> None:
+        bend = start[0] + 1.2
+        axes.plot([start[0], bend, bend, end[0]], [start[1], start[1], end[1], end[1]], color="#b9c2cb", linewidth=1)
+
+    def words(x: float, y: float, text: str, columns: int, **look: Any) -> None:
+        axes.text(x, y, textwrap.fill(text, columns), va="center", linespacing=1.12, **look)
+
+    reached: dict[tuple[str, ...], list[int]] = {}  # the ends behind each step
+    for at, (symptom, way, _) in enumerate(ends):
+        for depth in range(len(way)):
+            reached.setdefault((symptom, *(answer for _, answer in way[:depth])), []).append(at)
+    for at, (symptom, way, cure) in enumerate(ends):
+        own = high * (at + 0.5)
+        for depth, (ask, answer) in enumerate(way):
+            key = (symptom, *(each for _, each in way[:depth]))
+            x, here = (19, 36, 53)[depth], middle(reached[key])
+            if reached[key][0] == at:
+                words(x, here, ask.question, (20, 20, 17)[depth], fontsize=7.6, color=ink)
+            if depth == len(way) - 1:
+                line((x + 12.5, here), (69.4, own))
+                words(70, own, answer, 23, fontsize=7.2, color=answered)
+            elif reached[*key, answer][0] == at:
+                there = middle(reached[*key, answer])
+                line((x + 12.5, here), (x + 16.6, there))
+                above = 0.55 if len(answer) < 5 else 1.1  # a long one reaches over the question behind it
+                words(x + 14.1, there - above, answer, 23, fontsize=7.2, color=answered)
+        if reached[symptom,][0] == at:
+            here = middle(reached[symptom,])
+            words(1, here, symptom, 16, fontsize=9, weight="bold", color=ink)
+            line((15.6, here), (18.4, here))
+            if at:
+                axes.axhline(high * at, color="#e6eaef", linewidth=1)
+        words(86, own, cure.cause, 40, fontsize=7, color=soft)
+    return from_figure(figure, alt).png

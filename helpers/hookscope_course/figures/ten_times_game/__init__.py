@@ -1,0 +1,1 @@
+"""The ten-times table as a game: guess which hook reaches y, x.grad and weight.grad."""

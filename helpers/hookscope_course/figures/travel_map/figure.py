@@ -1,0 +1,290 @@
+"""The travel map: guess what becomes of a hook at each station of its model, and travel there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+from hookscope.pictures.picture import Rows
+from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.sheet import FORWARD, INK, LINE, PEG, SOFT, Sheet
+from hookscope_course.figures.travel_map.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
+from hookscope_course.practice.card import Card
+
+__all__ = ["TravelMap"]
+
+# In the wide map, the row of each station, and whether it is left or right of the notebook.
+_ROWS = {
+    "deepcopy": (0, 0),
+    "export": (0, 1),
+    "prune": (1, 0),
+    "compile": (1, 1),
+    "state_dict": (2, 0),
+    "quantize": (2, 1),
+}
+_LEGEND = {"same module object": True, "a new object": False}
+
+
+class TravelMap(HookWidget):
+    """Guess what becomes of a hook at each station that its model comes to, and visit the stations.
+
+    The hook multiplies by ten, and the model makes 6 without it and 60 with it. torch runs all stations when the map is
+    made. On the blue line the hooked module stays the same object; a gray line leads to an object that is new.
+
+    Attributes:
+        guesses: what you expect at each station: "follows", "stays", "left" or "baked".
+        visited: the stations whose outcome the map shows.
+        at: the station that is chosen.
+
+    Raises:
+        ValueError: there is no such station or fate; or the guess for a visited station would change.
+
+    Example:
+        >>> journey = TravelMap()
+        >>> journey.guesses = {"state_dict": "stays"}
+        >>> journey.visit("state_dict").kind
+        'wrong'
+
+    """
+
+    _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+
+    guesses: Any = traitlets.Dict().tag(sync=True)
+    visited: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    at: Any = traitlets.Unicode(next(iter(STATIONS))).tag(sync=True)
+    _data: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(self) -> None:
+        self._outcomes = {name: outcome_of(name) for name in STATIONS}
+        stations = [
+            {"name": name, "code": station.code, "does": station.does, "why": station.why, "same": station.is_same}
+            | self._outcomes[name]._asdict()
+            | {"fate": self._outcomes[name].fate}
+            for name, station in STATIONS.items()
+        ]
+        fates = [{"name": name, "short": short, "long": long} for name, (short, long) in FATES.items()]
+        super().__init__(
+            _data={
+                "stations": stations,
+                "fates": fates,
+                "hooked": HOOKED,
+                "plain": PLAIN,
+                "legend": [*_LEGEND.items()],
+                "wide": place_stations(),
+                "narrow": place_stations(narrow=True),
+            }
+        )
+        self._tell()
+
+    def visit(self, *stations: str) -> Card:
+        """Travel to stations, and say what became of the hook there; the map shows it, too."""
+        known = [_check(name, STATIONS, "station") for name in stations]
+        self.visited = [*self.visited, *(name for name in known if name not in self.visited)]
+        if known:
+            self.at = known[-1]
+        guesses = [self.guesses.get(name) for name in known]
+        wrong = any(guess and name not in self.right for name, guess in zip(known, guesses, strict=True))
+        where = " and ".join(f"`{name}`" for name in known)
+        said = [self._reason(name) for name in known]
+        if len(known) == 1:
+            return Card(f"You are at {where}:", said[0], "wrong" if wrong else "right" if all(guesses) else "note")
+        lines = [f"- `{name}`: {words}" for name, words in zip(known, said, strict=True)]
+        # One sign for several stations would be wrong for some of them; each line says it.
+        return Card(
+            f"You have been at {where}.", "\n" + "\n".join(lines), "right" if all(guesses) and not wrong else "note"
+        )
+
+    def _reason(self, name: str) -> str:
+        found, guess = self._outcomes[name], self.guesses.get(name)
+        fate = FATES[found.fate][0]
+        if guess:
+            fate += ", as you guessed" if guess == found.fate else f", not as you guessed ({FATES[guess][0]})"
+        calls = f"{found.calls} call{'' if found.calls == 1 else 's'} of the hook"
+        return f"{fate}. It returns {found.returns}, with {calls}, and {found.after} after `handle.remove()`."
+
+    @property
+    def right(self) -> list[str]:
+        """The visited stations that were guessed right."""
+        return [name for name in self.visited if self.guesses.get(name) == self._outcomes[name].fate]
+
+    @traitlets.validate("guesses")
+    def _check_guesses(self, proposal: Mapping[str, Any]) -> dict[str, Fate]:
+        guesses: dict[str, Fate] = {}
+        for name, fate in proposal["value"].items():
+            guesses[_check(name, STATIONS, "station")] = _check(fate, FATES, "fate")
+        for name in self.visited:
+            if guesses.get(name) != self.guesses.get(name):
+                raise ValueError(f"{name!r} was visited, so its guess stays; a new TravelMap() begins again")
+        return guesses
+
+    @traitlets.validate("visited")
+    def _check_visited(self, proposal: Mapping[str, Any]) -> list[str]:
+        return list(dict.fromkeys(_check(name, STATIONS, "station") for name in proposal["value"]))
+
+    @traitlets.validate("at")
+    def _check_at(self, proposal: Mapping[str, Any]) -> str:
+        return str(_check(proposal["value"], STATIONS, "station"))
+
+    @traitlets.observe("guesses", "visited")
+    def _tell(self, change: object = None) -> None:
+        if not self._data:
+            return
+        where = " ".join(f"{name}: {STATIONS[name].does}" for name in STATIONS)
+        told = [self._told(name) for name in self.visited]
+        self.alt = (
+            "A map of lines. From the notebook, where the hook is, the blue line goes to prune and compile; gray lines "
+            "go to deepcopy, state_dict, export and quantize. "
+            f"{where} " + (f"Visited: {'; '.join(told)}." if told else "No station is visited yet.")
+        )
+
+    def _told(self, name: str) -> str:
+        found, guess = self._outcomes[name], self.guesses.get(name)
+        calls = f"{found.calls} call{'' if found.calls == 1 else 's'}"
+        said = f"{name}: {FATES[found.fate][0]} (returns {found.returns}, {calls}; {found.after} after handle.remove())"
+        return f"{said}; your guess: {FATES[guess][0]}" if guess else said
+
+    def summary(self) -> str:
+        """Say how far the journey went, and what became of the hook at each visited station."""
+        guessed = sum(name in self.guesses for name in self.visited)
+        head = f"The travel map: {len(self.visited)} of {len(STATIONS)} stations visited"
+        head += f", {len(self.right)} of {guessed} guesses right" if guessed else ""
+        return "\n".join([head, *(self._told(name) for name in self.visited)])
+
+    def numbers(self) -> Rows:
+        """List what each visited station did to the hook; the others have question marks."""
+        rows: list[dict[str, object]] = []
+        for name in STATIONS:
+            found = self._outcomes[name] if name in self.visited else None
+            guess = self.guesses.get(name)
+            rows.append(
+                {
+                    "station": name,
+                    "your guess": FATES[guess][0] if guess else "",
+                    "the hook": FATES[found.fate][0] if found else "?",
+                    "returns": found.returns if found else "?",
+                    "calls": found.calls if found else "?",
+                    "after remove": found.after if found else "?",
+                }
+            )
+        return rows
+
+    # Drawn on request only: most pages show the widget.
+    @property
+    def png(self) -> bytes:  # type: ignore[override]
+        """The map as it is now, as a PNG."""
+        return _draw(self)
+
+
+def _check(name: Any, known: Mapping[Any, object], what: str) -> Any:
+    if name not in known:
+        raise ValueError(f"there is no {what} {name!r}; there are: {', '.join(known)}")
+    return name
+
+
+def _short(guess: Fate, fate: Fate) -> str:
+    """Name a guess beside what holds, so that both fit on a card."""
+    name = FATES[guess][0].removeprefix("only ").removesuffix(" stays").removesuffix(" behind")
+    return name.removeprefix("fires, ") if FATES[fate][0].startswith("fires, ") else name
+
+
+def place_stations(*, narrow: bool = False) -> dict[str, Any]:
+    """Say where things are: the size, the letters, each card as x, y, width, height, and each way to a station.
+
+    Args:
+        narrow: for a phone, one card below the other.
+
+    """
+    if narrow:
+        wide, high, gap = 320, 80, 10
+        home = [28, 4, wide, high]
+        in_order = sorted(STATIONS.items(), key=lambda each: each[1].is_same)  # the blue line passes all others
+        places = {
+            name: [
+                28 if station.is_same else 44,
+                4 + (at + 1) * (high + gap),
+                wide if station.is_same else wide - 16,
+                high,
+            ]
+            for at, (name, station) in enumerate(in_order)
+        }
+        paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
+        size = [352, 8 + (len(places) + 1) * (high + gap)]
+        return {"size": size, "font": 13, "home": home, "cards": places, "ways": paths, "legend": None}
+    wide, high, tops = 310, 88, (4, 106, 208)
+    home = [366, tops[1], 112, high]
+    middle = home[0] + home[2] / 2
+    cards: dict[str, list[float]] = {}
+    ways: dict[str, list[list[float]]] = {}
+    for name, (row, side) in _ROWS.items():
+        x, door = (530, 530) if side else (4, 4 + wide)
+        cards[name] = [x, tops[row], wide, high]
+        level = tops[row] + high / 2
+        leave = [middle, home[1] if row == 0 else home[1] + high]
+        start = [leave, [middle, level]] if row != 1 else [[home[0] + side * home[2], level]]
+        ways[name] = [*start, [door, level]]
+    return {
+        "size": [844, 340],
+        "font": 13,
+        "home": home,
+        "cards": cards,
+        "ways": ways,
+        "legend": [[196, 322], [470, 322]],
+    }
+
+
+def _draw(journey: TravelMap) -> bytes:
+    layout = place_stations()
+    if not (sheet := Sheet.open(layout["size"], dpi=150)):
+        return b""
+    points = 0.72 * layout["font"]
+    for same in (False, True):  # the blue line is on top
+        for name, way in layout["ways"].items():
+            if STATIONS[name].is_same is same:
+                sheet.line(way, color=FORWARD if same else LINE, linewidth=4, zorder=1)
+    for (x, y), (text, same) in zip(layout["legend"], _LEGEND.items(), strict=True):
+        sheet.line([(x, y), (x + 40, y)], color=FORWARD if same else LINE, linewidth=4)
+        sheet.write([x + 52, y], text, points, SOFT, ha="left")
+
+    def card(box: Sequence[float], lines: Sequence[tuple[str, dict[str, Any]]], fate: str | None, edge: str) -> None:
+        x, y, w, h = box
+        sheet.panel(x, y, w, h, rounding=10, facecolor="white", edgecolor=edge, linewidth=1.5, zorder=2)
+        for at, (text, look) in enumerate(lines):
+            sheet.write([x + 10, y + 18 + 20 * at], text, **({"size": points, "ha": "left"} | look))
+        if fate is None:
+            return
+        px, py = x + w - 24, y + 20
+        is_on = fate in ("follows", "stays")
+        look = {"facecolor": PEG, "edgecolor": PEG} if is_on else {"facecolor": "white", "edgecolor": LINE}
+        if fate == "baked":
+            sheet.box(px, py, 28, 18, rounding=0, facecolor="white", edgecolor=INK, linewidth=2.4, zorder=3)
+        else:
+            sheet.circle([px, py], 13, linewidth=1.4, linestyle="-" if is_on else "--", zorder=3, **look)
+        if fate != "left":
+            sheet.write([px, py], "×10", 0.8 * points, "white" if is_on else INK, weight="bold")
+        if is_on:
+            style = "-" if fate == "follows" else ":"
+            sheet.line([(px - 26, py), (px - 13, py)], color=PEG, linewidth=2, linestyle=style, zorder=3)
+            fill = PEG if fate == "follows" else "white"
+            sheet.circle([px - 31, py], 5, facecolor=fill, edgecolor=PEG, linewidth=1.4, zorder=3)
+
+    bold: dict[str, Any] = {"weight": "bold", "size": 1.1 * points}
+    small: dict[str, Any] = {"color": SOFT, "size": 0.9 * points}
+    home = [("notebook", bold), ("hook ×10", {}), (f"returns {HOOKED},", small), (f"without it {PLAIN}", small)]
+    card(layout["home"], home, None, FORWARD)
+    for name, station in STATIONS.items():
+        lines = [(name, bold), (station.code, {**small, "family": "monospace", "size": 0.82 * points})]
+        guess, fate = journey.guesses.get(name), None
+        if name in journey.visited:
+            found = journey._outcomes[name]
+            fate = found.fate
+            sign = "" if not guess else " ✓" if guess == fate else f" · you: {_short(guess, fate)}"
+            lines += [(FATES[fate][0] + sign, {"weight": "bold"})]
+            lines += [(f"returns {found.returns} · called {found.calls}× · {found.after} after remove()", small)]
+        else:
+            lines += [(f"your guess: {FATES[guess][0]}" if guess else "?", small)]
+        card(layout["cards"][name], lines, fate, FORWARD if station.is_same else LINE)
+    return sheet.png(journey.alt)

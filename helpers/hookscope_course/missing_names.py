@@ -1,0 +1,86 @@
+"""Explain a NameError in a notebook of the course: usually, Python was restarted."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+__all__ = ["explain_missing_names", "write_startup"]
+
+RUN_ABOVE = "If Python was restarted, it has forgotten all variables: choose Run → Run All Above Selected Cell."
+_START = "from hookscope_course.missing_names import explain_missing_names\n\nexplain_missing_names()\n"
+
+
+def explain_missing_names() -> None:
+    """Let this kernel add a sentence to every `NameError`; IPython shows its traceback as before."""
+    from IPython import get_ipython
+
+    def explain(shell: Any, kind: type[BaseException], error: BaseException, trace: TracebackType, **how: Any) -> None:
+        shell.showtraceback((kind, error, trace), **how)
+        print(hint(getattr(error, "name", None) or "", _is_in_guess(trace)))
+
+    get_ipython().set_custom_exc((NameError,), explain)
+
+
+def hint(name: str, is_guess: bool = False) -> str:
+    """Return what to do about a name that is not there.
+
+    Args:
+        name: which one.
+        is_guess: it stands in `Guess(…)`, so text is more likely meant than a variable.
+
+    Example:
+        >>> print(hint("true"))
+        Python writes True, with a capital letter.
+        >>> print(hint("C", is_guess=True).partition(". ")[0])
+        Put letters and words in quotes: 'C'
+
+    """
+    if name.capitalize() in ("True", "False", "None"):
+        return f"Python writes {name.capitalize()}, with a capital letter."
+    if is_guess:
+        return f"Put letters and words in quotes: {name!r}. If `{name}` is a variable, it is not defined. {RUN_ABOVE}"
+    return f"`{name}` is not defined. {RUN_ABOVE} If you meant text, put it in quotes: {name!r}."
+
+
+def _is_in_guess(trace: TracebackType | None) -> bool:
+    """Whether the line of the cell that raised is part of a call of `Guess`."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    try:
+        tree = ast.parse("".join(linecache.getlines(trace.tb_frame.f_code.co_filename)))
+    except SyntaxError:  # a magic
+        return False
+    return any(
+        isinstance(call, ast.Call)
+        and ast.unparse(call.func).endswith("Guess")
+        and call.lineno <= trace.tb_lineno <= (call.end_lineno or call.lineno)
+        for call in ast.walk(tree)
+    )
+
+
+def write_startup(folder: Path) -> Path:
+    """Make a folder for IPython whose kernels start with `explain_missing_names`.
+
+    Args:
+        folder: where it goes.
+
+    Returns:
+        What the environment variable `IPYTHONDIR` has to be.
+
+    """
+    start = folder / "profile_default" / "startup"
+    for place in (folder, folder / "profile_default", start):
+        if place.is_symlink():  # somebody else put it there: never write where it leads
+            place.unlink()
+        place.mkdir(parents=True, exist_ok=True)
+    file = start / "hookscope.py"
+    file.unlink(missing_ok=True)
+    with file.open("x", encoding="utf-8") as written:
+        written.write(_START)
+    return folder
