@@ -1,6 +1,6 @@
-"""Draw docs/architecture.md: the packages with one sentence each, and which imports which.
+"""Draw docs/architecture.md, and list in CONTRIBUTING.md which files each chapter uses.
 
-    python -m tools.architecture            write the picture and the table
+    python -m tools.architecture            write the picture and the tables
     python -m tools.architecture --check    say whether they are up to date
 
 The arrows are read from the imports by grimp, which import-linter uses too; nothing is imported for it.
@@ -11,16 +11,21 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import grimp
 
+from hookscope_course.figures.registry import FIGURES
 from tools.blocks import block, put, table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+COURSE = "helpers/hookscope_course"
 PLACES = {
     "hookscope": "helpers/hookscope",
     "hookscope_course": "helpers/hookscope_course",
@@ -155,18 +160,59 @@ def listing() -> str:
     return table(rows)
 
 
+def chapter_files() -> str:
+    """List for each chapter the figures, the code and the tests that belong to it."""
+    rows: list[dict[str, object]] = []
+    for lesson in sorted((ROOT / "lessons").glob("[0-9][0-9]_*/lesson.md")):
+        text = lesson.read_text(encoding="utf-8")
+        modules = re.findall(r"^from hookscope_course\.((?:figures|chapters)\.\w+)", text, re.MULTILINE)
+        modules += [
+            f"chapters.{name}" for name in re.findall(r"^from hookscope_course\.chapters import (\w+)", text, re.M)
+        ]
+        number = int(lesson.parent.name[:2])
+        modules += [
+            f"figures.{figure.module.split('.')[0]}" for figure in FIGURES.values() if number in figure.chapters
+        ]
+        files = [_files_of(ROOT / COURSE / module.replace(".", "/")) for module in sorted({*modules})]
+        files += sorted(lesson.parent.glob("picture_*.py"))
+        tests = [ROOT / "tests" / "course" / path.parent.name / f"test_{path.stem}.py" for path in files]
+        tests += sorted(lesson.parent.glob("facts_*.py"))
+        rows.append(
+            {
+                "chapter": _link(lesson.parent),
+                "figures": _links(path for path in files if "figures" in path.parts),
+                "other code": _links(path for path in files if "figures" not in path.parts),
+                "tests": _links(path for path in tests if path.is_file()),
+            }
+        )
+    return table(rows)
+
+
+def _files_of(place: Path) -> Path:
+    return place if place.is_dir() else place.with_suffix(".py")
+
+
+def _link(path: Path) -> str:
+    return f"[{path.stem}]({path.relative_to(ROOT).as_posix()})"
+
+
+def _links(paths: Iterable[Path]) -> str:
+    return "<br>".join(map(_link, dict.fromkeys(paths))) or "–"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Write the picture and the table, or say whether they are up to date."""
     parser = argparse.ArgumentParser(prog="python -m tools.architecture", description="Draw docs/architecture.md.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the picture is out of date")
-    page = f"{picture()}\n\n{listing()}"
-    if parser.parse_args(arguments).check:
-        if block(PAGE, "architecture") == page:
-            return 0
-        print("docs/architecture.md is out of date; run: make architecture")
-        return 1
-    put(PAGE, "architecture", page)
-    return 0
+    blocks = {"architecture": (PAGE, f"{picture()}\n\n{listing()}"), "chapters": (CONTRIBUTING, chapter_files())}
+    if not parser.parse_args(arguments).check:
+        for name, (path, text) in blocks.items():
+            put(path, name, text)
+        return 0
+    stale = [path.name for name, (path, text) in blocks.items() if block(path, name) != text]
+    for name in stale:
+        print(f"{name} is out of date; run: make architecture")
+    return int(bool(stale))
 
 
 if __name__ == "__main__":

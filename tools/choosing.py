@@ -13,6 +13,7 @@ from tools import architecture
 
 ROOT = architecture.ROOT
 CHAPTER = re.compile(r"(?:lessons|notebooks)/(\d\d_\w+)(?:/|\.ipynb$)")
+FIGURE = re.compile(r"helpers/hookscope_course/figures/(\w+?)(?:\.py$|/)")
 EVERY_CHAPTER = ("tests/course/test_exercises.py", "tests/course/test_lessons.py")
 """The tests that look at every chapter."""
 
@@ -80,6 +81,8 @@ def chosen(changed: list[str]) -> dict[str, str]:
     imports = _imports()
 
     add([ROOT / file for file in changed if re.search(r"(^|/)(test|facts)_\w+\.py$", file)], "changed")
+    for figure in dict.fromkeys(found[1] for file in changed if (found := FIGURE.match(file))):
+        add([ROOT / f"tests/course/figures/test_{figure}.py"], f"the figure {figure} changed")
     for package in packages:
         add(own_tests(package), f"{package} changed")
     for file, chapter in chapters.items():

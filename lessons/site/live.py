@@ -11,7 +11,7 @@ import base64
 import contextlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
@@ -24,62 +24,11 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, PatchMap, TokenPicker
 from hookscope.widgets.base import HookWidget
-from hookscope_course.figures import (
-    BothEnds,
-    Bridge,
-    CacheGrid,
-    CallSource,
-    Chooser,
-    DigitsByLayer,
-    FactCheck,
-    GradientParts,
-    GradientPlayground,
-    GradInputExplorer,
-    PlayingMap,
-    ResidualRiver,
-    SealedModels,
-    SentReceived,
-    SilenceChannel,
-    SlidingFilter,
-    SteeredScans,
-    SteeringSlider,
-    SymptomTree,
-    TenTimesGame,
-    TravelMap,
-    TwoRuns,
-)
-from hookscope_course.figures.author_slider.figure import AuthorSlider
-from hookscope_course.figures.grad_input_explorer.example_layers import LAYERS
-from hookscope_course.figures.gradient_playground.tasks import TASKS
-from hookscope_course.figures.where_it_looks.figure import STEPS, WhereItLooks
+from hookscope_course.figures import AuthorSlider, GradientPlayground, GradInputExplorer, PlayingMap
+from hookscope_course.figures.kit.replay import Choice, Replay
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
-Choice = dict[str, Any]
 MOST = 1_400_000  # characters that a page loads for one widget
-
-
-Choices = Callable[[Any], Iterator[Choice]]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a kind of widget is recorded.
-
-    Attributes:
-        controls: the traits that a reader sets.
-        choices: the combinations of them that are recorded, and a sentence that tells the reader so; several, where
-            fewer will do if more are too large.
-        quiet: traits that the page sets by itself, and that change nothing else.
-        unseen: traits that the page does not ask for.
-        free: whether a combination that was not recorded changes nothing else; if not, the page says so.
-
-    """
-
-    controls: tuple[str, ...]
-    choices: dict[str, Choices]
-    quiet: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
-    free: bool = False
 
 
 def recording() -> Any:
@@ -129,52 +78,9 @@ def _every_view(picker: Any) -> Iterator[Choice]:
     yield from _every_token(picker, "head", "show", "look")
 
 
-def _every_filter(figure: Any) -> Iterator[Choice]:
-    yield from ({"channel": channel} for channel in range(len(figure._filters)))
-
-
-def _every_factor(figure: Any) -> Iterator[Choice]:
-    for channel, tenths in product(range(len(figure._maps)), range(21)):
-        figure.tried = {}  # else the page would show at once what every channel does
-        yield {"channel": channel, "factor": tenths / 10}
-
-
-def _every_release(slider: Any) -> Iterator[Choice]:
-    for name, at in product(slider._documents, range(len(slider._releases))):
-        yield {"document": name, "_at": at}
-
-
-def _every_class_and_step(figure: Any) -> Iterator[Choice]:
-    for (number, _), step in product(figure._classes, range(STEPS + 1)):
-        yield {"target": number, "step": step}
-
-
-def _every_switch(explorer: Any) -> Iterator[Choice]:
-    switches = ("bias", "inplace", "requires_grad")
-    for name, kind in LAYERS.items():
-        for shape in kind.shapes:
-            for values in product((False, True), repeat=len(switches)):
-                yield {"layer": name, "input_shape": shape, **dict(zip(switches, values, strict=True))}
-
-
-def _every_click(figure: Any) -> Iterator[Choice]:
-    for place, picked in product(("layer", "door"), ("", "sent", "received")):
-        yield {"place": place, "picked": picked}
-
-
-def _every_text(river: Any) -> Iterator[Choice]:
-    yield from ({"text": text} for text in river._texts)
-
-
-def _every_task(playground: Any) -> Iterator[Choice]:
-    for task in range(len(TASKS)) if playground.shown["guess"] else [playground.task]:
-        for runs in range(3):
-            yield {"task": task, "runs": runs}
-
-
-_ALL = "What you choose here is answered from a recording of the real widget."
-RECIPES: dict[type[HookWidget], Recipe] = {
-    LayerPicker: Recipe(
+# The widgets of the package do not know the site; the figures of the course bring their own `replay`.
+_OF_THE_PACKAGE: dict[type[HookWidget], Replay] = {
+    LayerPicker: Replay(
         ("layer", "channel"),
         {
             "Layers and channels are answered from a recording of the real widget; *More choices* needs a kernel "
@@ -184,8 +90,8 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         },
         quiet=("width", "more"),
     ),
-    OrderPlayer: Recipe(("index",), {_ALL: lambda player: iter(())}, free=True),
-    TokenPicker: Recipe(
+    OrderPlayer: Replay.alone("index"),
+    TokenPicker: Replay(
         ("layer", "token", "head", "show", "look"),
         {
             "Your choices are answered from a recording of the real widget; a text of your own needs a kernel "
@@ -197,7 +103,7 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         },
         quiet=("width",),
     ),
-    PatchMap: Recipe(
+    PatchMap: Replay(
         ("layer", "column", "sample", "position"),
         {
             "Cells are answered from a recording of the real widget; other positions of the output need a kernel "
@@ -205,70 +111,22 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         },
         unseen=("png",),
     ),
-    GradInputExplorer: Recipe(
-        ("layer", "input_shape", "bias", "inplace", "requires_grad"),
-        {_ALL: _every_switch},
-        quiet=("answers",),
-        unseen=("png",),
-    ),
-    GradientPlayground: Recipe(
-        ("task", "runs"),
-        {
-            "Tasks and passes are answered from a recording of the real widget; expressions, values and hooks of your "
-            "own need a kernel (`make lab`).": _every_task
-        },
-        quiet=("guesses",),
-        unseen=("png",),
-    ),
-    WhereItLooks: Recipe(("target", "step"), {_ALL: _every_class_and_step}),
-    AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
-    SilenceChannel: Recipe(("channel", "factor"), {_ALL: _every_factor}, unseen=("png",)),
-    SlidingFilter: Recipe(
-        ("channel",),
-        {_ALL: _every_filter},
-        quiet=("row", "column", "answer", "asks", "filled"),
-        unseen=("png",),
-    ),
-    ResidualRiver: Recipe(
-        ("text",),
-        {
-            "The texts of the list are answered from a recording of the real model; texts of your own need a kernel "
-            "(`make lab`).": _every_text
-        },
-        quiet=("token", "depth", "tap"),
-        unseen=("png",),
-    ),
-    # These have all runs with them, and their scripts ask for nothing.
-    Chooser: Recipe(
-        ("words", "group"), {"Click a row to see its lines.": lambda chooser: iter(())}, unseen=("png",), free=True
-    ),
-    DigitsByLayer: Recipe(
-        ("depth", "network", "digit", "picked"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True
-    ),
-    PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
-    BothEnds: Recipe(("stops", "plain", "marks", "ran"), {_ALL: lambda ends: iter(())}, free=True),
-    Bridge: Recipe(("place",), {_ALL: lambda bridge: iter(())}, unseen=("png",), free=True),
-    GradientParts: Recipe(("place", "effect", "guesses", "ran"), {_ALL: lambda parts: iter(())}, free=True),
-    TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
-    SealedModels: Recipe(("box", "asked", "accused"), {_ALL: lambda boxes: iter(())}, unseen=("png",), free=True),
-    SymptomTree: Recipe(("path",), {_ALL: lambda tree: iter(())}, unseen=("png",), free=True),
-    SteeringSlider: Recipe(
-        ("strength", "place", "explored"), {_ALL: lambda slider: iter(())}, unseen=("png",), free=True
-    ),
-    SteeredScans: Recipe(("push", "step"), {_ALL: lambda scans: iter(())}, unseen=("png",), free=True),
-    CacheGrid: Recipe(("change", "marks", "ran"), {_ALL: lambda grid: iter(())}, unseen=("png",), free=True),
-    TravelMap: Recipe(("guesses", "visited", "at"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
-    TwoRuns: Recipe(("tried", "at", "shown", "measure"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
-    SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
-    CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
-    FactCheck: Recipe(("words", "group"), {_ALL: lambda claims: iter(())}, unseen=("png",), free=True),
 }
+
+
+def replay_of(widget: HookWidget) -> Replay | None:
+    """Return how a widget is recorded; None for a widget that is not."""
+    own: Replay | None = getattr(widget, "replay", None)
+    return own or next((each for kind, each in _OF_THE_PACKAGE.items() if isinstance(widget, kind)), None)
 
 
 def read_story() -> TokenPicker:
     """A text that the story model reads."""
     options: dict[str, Any] = {"tokenizer": samples.story_tokens, "vocabulary": samples.STORY_WORDS}
     return TokenPicker(samples.story_lm(), "the dogs near the cat", **options)
+
+
+Choices = Callable[[Any], Iterable[Choice]]
 
 
 @dataclass(frozen=True)
@@ -329,7 +187,7 @@ def fitting(widget: HookWidget, name: str) -> tuple[str, str] | None:
         how to record such a widget.
 
     """
-    recipe = next((each for kind, each in RECIPES.items() if isinstance(widget, kind)), None)
+    recipe = replay_of(widget)
     if recipe is None:
         return None
     for words, choices in recipe.choices.items():
@@ -359,7 +217,7 @@ class TooMuchError(Exception):
     """There are more choices than a page can carry the answers of."""
 
 
-def recorded(widget: HookWidget, name: str, recipe: Recipe, choices: Choices) -> dict[str, Any]:
+def recorded(widget: HookWidget, name: str, recipe: Replay, choices: Choices) -> dict[str, Any]:
     """Run a widget through all choices, and return what the page needs.
 
     Returns:

@@ -36,6 +36,7 @@ from hookscope_course.figures import (
     TwoRuns,
 )
 from hookscope_course.figures.author_slider.figure import AuthorSlider
+from hookscope_course.figures.kit.replay import ALL
 from hookscope_course.practice import score
 from hookscope_course.practice.question import question, questions_of
 from lessons.build import reading
@@ -208,7 +209,7 @@ def test_the_reference_has_everything_public_once(monkeypatch: pytest.MonkeyPatc
 
 def test_a_recorded_widget_answers_as_the_real_one_and_is_left_as_it_was() -> None:
     versions = next(each for each in live.LIVE if each.name == "versions")
-    recipe = live.RECIPES[AuthorSlider]
+    recipe = AuthorSlider.replay
     record = live.recorded(versions.make(), "versions", recipe, next(iter(recipe.choices.values())))
     real = versions.make()
     real.document, real._at = "D1", 3
@@ -292,7 +293,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
 def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choice: dict[str, Any]) -> None:
     widget = make()
     script, words = live.fitting(widget, "figure") or ("", "")
-    assert words == live._ALL or make is Chooser
+    assert words == ALL or make is Chooser
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     assert record["free"], "what was not recorded is no problem: the script in the page does all of it"
     assert {*choice} <= {*record["controls"], *record["quiet"]} <= {*record["state"]}
@@ -305,7 +306,7 @@ def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choi
 def test_every_channel_and_factor_is_answered_on_the_site() -> None:
     figure = SilenceChannel(samples.digit_cnn(), samples.digit(1))
     script, words = live.fitting(figure, "silence") or ("", "")
-    assert words == live._ALL
+    assert words == ALL
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     # The slider has steps of a tenth, and JavaScript writes 1, not 1.0.
     assert set(record["answers"]) == {f"[{channel},{factor / 10:g}]" for channel in range(16) for factor in range(21)}

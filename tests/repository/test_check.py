@@ -130,9 +130,9 @@ def test_a_chapter_is_found_by_its_folder(checkout: Checkout) -> None:
 REACHED = {
     "lessons/build/making.py": ("tests/course/test_build.py", "imports lessons.build"),
     "helpers/hookscope_course/ranks/group.py": ("tests/course/test_ranks.py", "imports hookscope_course.ranks"),
-    "helpers/hookscope_course/widgets/gradients.js": (
-        "tests/course/widgets/test_gradients.py",
-        "hookscope_course.figures changed",
+    "helpers/hookscope_course/figures/gradient_playground/figure.js": (
+        "tests/course/figures/test_gradient_playground.py",
+        "the figure gradient_playground changed",
     ),
     "tests/shared/recorded.py": ("tests/package/recordings/test_warnings.py", "imports tests.shared.recorded"),
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-__all__ = ["FIGURES", "Figure", "load"]
+__all__ = ["FIGURES", "FOLDER", "Figure", "load", "load_promises"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Figure:
     chapters: tuple[int, ...]
 
 
+FOLDER = Path(__file__).parent
 FIGURES = {
     "AuthorSlider": Figure("author_slider.figure", (94,)),
     "BothEnds": Figure("both_ends.figure", (8,)),
@@ -61,3 +64,13 @@ def load(name: str) -> Any:
 
     """
     return getattr(import_module(f"hookscope_course.figures.{FIGURES[name].module}"), name)
+
+
+def load_promises(name: str) -> ModuleType:
+    """Import what the tests know of a figure: the file `promises.py` in its folder.
+
+    Raises:
+        KeyError: there is no such figure.
+
+    """
+    return import_module(f"hookscope_course.figures.{FIGURES[name].module.rpartition('.')[0]}.promises")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
+from hookscope_course.figures.kit.promises import Controls
 from tests.browser.figures.scene import touching, wait_until_still
-from tests.browser.figures.table import FIGURES, Figure, draw
+from tests.browser.figures.table import FIGURES, draw
 from tests.shared.figure_page import NARROW, PANE, FigurePage, places
 
 pytestmark = pytest.mark.parametrize("name", FIGURES)
@@ -28,11 +29,11 @@ UNREACHED = """(root) => {
 }"""
 
 
-def read(figures: FigurePage, figure: Figure) -> str:
+def read(figures: FigurePage, figure: Controls) -> str:
     return figures.kernel(f"print({figure.reads})")
 
 
-def click(stage: Locator, figure: Figure) -> None:
+def click(stage: Locator, figure: Controls) -> None:
     for each in figure.clicks:
         stage.locator(each).first.click()
         wait_until_still(stage)

@@ -18,6 +18,8 @@ from torch import nn
 from hookscope import widgets
 from hookscope.widgets import base
 from hookscope_course import figures
+from hookscope_course.figures import registry
+from lessons.build import reading
 from tests.course.figures.table import FIGURES
 from tests.shared import ROOT
 from tests.shared.recorded import hooks_on
@@ -63,6 +65,27 @@ def test_these_are_all_figures() -> None:
     assert {name for name in [*widgets.__all__, *figures.__all__] if name[0].isupper()} <= classes
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
         figures.Other  # noqa: B018
+
+
+def test_the_registry_says_which_chapters_show_a_figure() -> None:
+    shown = {}
+    for path in reading.lesson_files():
+        for name in set(re.findall(rf"\b({'|'.join(registry.FIGURES)})\(", path.read_text(encoding="utf-8"))):
+            shown.setdefault(name, []).append(int(path.parent.name[:2]))
+    assert {name: tuple(sorted(chapters)) for name, chapters in shown.items()} == {
+        name: figure.chapters for name, figure in registry.FIGURES.items() if name != "Counter"
+    }
+
+
+@pytest.mark.parametrize("name", sorted({*registry.FIGURES} - {"Counter"}))
+def test_a_figure_is_a_folder_of_its_name(name: str) -> None:
+    folder = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    assert registry.FIGURES[name].module == f"{folder}.figure"
+    has_no_states = name == "FoolingSquare"  # 784 positions of 29 squares: the site shows its still image
+    assert hasattr(registry.load(name), "replay") is not has_no_states
+    assert {f"{folder}/{file}" for file in ("figure.js", "promises.py")} <= {
+        path.relative_to(registry.FOLDER).as_posix() for path in registry.FOLDER.glob("*/*")
+    }
 
 
 def test_figures_are_imported_when_they_are_asked_for() -> None:

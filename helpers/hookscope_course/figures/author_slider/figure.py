@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,16 @@ import traitlets
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.history_chart import chart
+from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 from hookscope_course.history.authors import SIGNS, claims_of, documents, snippets
 from hookscope_course.history.records import MISSING, history, installed, live, newest, releases, short
 
 __all__ = ["AuthorSlider"]
+
+
+def _list_releases(slider: AuthorSlider) -> Iterator[Choice]:
+    for name, at in product(slider._documents, range(len(slider._releases))):
+        yield {"document": name, "_at": at}
 
 
 class AuthorSlider(HookWidget):
@@ -54,6 +61,7 @@ class AuthorSlider(HookWidget):
     _code = traitlets.Dict().tag(sync=True)  # a document → a snippet, or nothing, for each of its claims
 
     _esm, _css = assets(Path(__file__).with_suffix(""))
+    replay = Replay(("document", "_at"), {ALL: _list_releases})
 
     def __init__(self, document: str = "D0", release: str | None = None) -> None:
         known = releases()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import DOOR, FRAME, INK, LINE, PEG, SOFT, WAYS, Sheet
 
 __all__ = ["ENDS", "GATES", "INPUTS", "BothEnds", "Pass", "run_pass"]
@@ -141,6 +142,7 @@ class BothEnds(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("stops", "plain", "marks", "ran")
 
     stops: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
     plain: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)

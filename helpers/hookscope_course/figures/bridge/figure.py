@@ -14,6 +14,7 @@ from torch import nn
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import BACKWARD, FRAME, LINE, PEG, SIDES, SOFT, WAYS, Sheet
 
 __all__ = ["HOOKS", "Bridge", "train_one_step"]
@@ -98,6 +99,7 @@ class Bridge(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("place", unseen=("png",))
 
     place: Any = traitlets.Int(0).tag(sync=True)
     _places: Any = traitlets.List().tag(sync=True)

@@ -15,6 +15,7 @@ from hookscope import edit
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["CHANGES", "CacheGrid", "Generation", "record_generation"]
 
@@ -138,6 +139,7 @@ class CacheGrid(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("change", "marks", "ran", unseen=("png",))
 
     change: Any = traitlets.Unicode("output[:, 3]").tag(sync=True)
     marks: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)

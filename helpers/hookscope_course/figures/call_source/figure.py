@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["CallSource"]
 
@@ -95,6 +96,7 @@ class CallSource(HookWidget):
     """
 
     _esm, _css = assets(Path(__file__).with_suffix(""))
+    replay = Replay.alone("way", "step", unseen=("png",))
 
     way = traitlets.Enum(["call", "forward"], "call").tag(sync=True)
     step = traitlets.Int(1, min=1).tag(sync=True)

@@ -12,6 +12,7 @@ from hookscope.pictures import Rows
 from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.finder import Finder
+from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["GROUPS", "Chooser", "read_rows"]
 
@@ -55,6 +56,7 @@ class Chooser(Finder):
     """
 
     _esm, _css = assets(KIT / "finder", Path(__file__).with_suffix(""))
+    replay = Replay.alone("words", "group", says="Click a row to see its lines.", unseen=("png",))
 
     group = traitlets.Enum(["", *GROUPS], "").tag(sync=True)
 

@@ -20,6 +20,7 @@ from hookscope.pictures.picture import Rows, from_figure
 from hookscope.preserve import preserve_model
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit.digit_images import gray
+from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["DigitsByLayer", "class_centers", "pull"]
 
@@ -97,6 +98,7 @@ class DigitsByLayer(HookWidget):
     """
 
     _esm, _css = assets(Path(__file__).with_suffix(""))
+    replay = Replay.alone("depth", "network", "digit", "picked", unseen=("png",))
 
     depth = traitlets.Int(0).tag(sync=True)
     network = traitlets.Unicode("").tag(sync=True)

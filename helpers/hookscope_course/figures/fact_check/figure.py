@@ -12,6 +12,7 @@ from hookscope.pictures import Rows
 from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.finder import Finder
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.lessons import folder_of
 
 __all__ = ["SIGNS", "FactCheck", "read_claims"]
@@ -56,6 +57,7 @@ class FactCheck(Finder):
     """
 
     _esm, _css = assets(KIT / "finder", Path(__file__).with_suffix(""))
+    replay = Replay.alone("words", "group", unseen=("png",))
 
     group = traitlets.Enum(["", *SIGNS], "").tag(sync=True)
 

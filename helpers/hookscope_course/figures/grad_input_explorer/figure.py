@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,21 @@ from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.grad_input_explorer.example_layers import LAYERS, ExampleLayer
 from hookscope_course.figures.grad_input_explorer.hook_graph import draw_still, place_graph
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["GradInputExplorer"]
 
 
 _CLONED = "The input is a clone, because torch does not allow an in-place operation on a leaf that requires grad."
 _CHOICES = ("layer", "bias", "inplace", "input_shape", "requires_grad")
+
+
+def _list_switches(explorer: GradInputExplorer) -> Iterator[Choice]:
+    switches = ("bias", "inplace", "requires_grad")
+    for name, kind in LAYERS.items():
+        for shape in kind.shapes:
+            for values in product((False, True), repeat=len(switches)):
+                yield {"layer": name, "input_shape": shape, **dict(zip(switches, values, strict=True))}
 
 
 class GradInputExplorer(HookWidget):
@@ -65,6 +75,12 @@ class GradInputExplorer(HookWidget):
     shown = traitlets.Dict().tag(sync=True)  # everything that the page draws
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay(
+        ("layer", "input_shape", "bias", "inplace", "requires_grad"),
+        {ALL: _list_switches},
+        quiet=("answers",),
+        unseen=("png",),
+    )
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.gradient_parts.layout import place_steps, place_twice
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import BACKWARD, LINE, PEG, SIDES, SOFT, WAYS, Sheet
 
 __all__ = ["EFFECTS", "PLACES", "GradientParts", "run_steps", "run_twice"]
@@ -186,6 +187,7 @@ class GradientParts(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("place", "effect", "guesses", "ran")
 
     place: Any = traitlets.Unicode("").tag(sync=True)
     effect: Any = traitlets.Unicode("look").tag(sync=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from hookscope_course.figures.gradient_playground.expression import (
 from hookscope_course.figures.gradient_playground.tasks import TASKS, explain_guesses, is_right, read_guess
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.boxes import Arrow, TextBox, lay_out, to_png
+from hookscope_course.figures.kit.replay import Choice, Replay
 
 __all__ = ["EXPRESSIONS", "GradientPlayground"]
 
@@ -40,6 +41,12 @@ _VALUES = {"a": 2.0, "b": 3.0, "c": 4.0}
 _INPUTS = ("expression", "values", "choices", "factors", "zero_grad", "live", "runs", "task", "guesses")
 _OWN_WORDS = "Change a value, a hook or the expression; then run backward. Start again brings the task back."
 _WIDE = 26  # characters: the width of a box, so that a graph does not change its size with what is in it
+
+
+def _list_tasks(playground: GradientPlayground) -> Iterator[Choice]:
+    for task in range(len(TASKS)) if playground.shown["guess"] else [playground.task]:
+        for runs in range(3):
+            yield {"task": task, "runs": runs}
 
 
 class GradientPlayground(HookWidget):
@@ -83,6 +90,15 @@ class GradientPlayground(HookWidget):
     shown = traitlets.Dict().tag(sync=True)  # all that the page draws
 
     _esm, _css = assets(KIT / "boxes", Path(__file__).with_suffix(""))
+    replay = Replay(
+        ("task", "runs"),
+        {
+            "Tasks and passes are answered from a recording of the real widget; expressions, values and hooks of your "
+            "own need a kernel (`make lab`).": _list_tasks
+        },
+        quiet=("guesses",),
+        unseen=("png",),
+    )
 
     def __init__(
         self,

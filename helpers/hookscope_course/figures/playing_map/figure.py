@@ -11,6 +11,7 @@ import traitlets
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.playing_map.layout import place_map
 from hookscope_course.figures.playing_map.one_layer import EFFECTS, MULTIPLIERS, PLACES, check_kind, record_runs
 from hookscope_course.figures.playing_map.still import draw_map
@@ -137,6 +138,7 @@ class PlayingMap(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("hooks", "index", "guesses", quiet=("speed",))
 
     hooks: Any = traitlets.Dict().tag(sync=True)
     index: Any = traitlets.Int(0).tag(sync=True)

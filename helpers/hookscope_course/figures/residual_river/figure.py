@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from hookscope.pictures.picture import Rows
 from hookscope.samples import STORY_WORDS, StoryLM, story_tokens, story_words
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Choice, Replay
 from hookscope_course.figures.kit.sheet import FORWARD, FRAME, LINE, PEG, SOFT, Sheet
 from hookscope_course.figures.residual_river.layout import place_river
 
@@ -111,6 +112,10 @@ def read_stream(model: StoryLM, text: str) -> StreamOfText:
     )
 
 
+def _list_texts(river: ResidualRiver) -> Iterator[Choice]:
+    yield from ({"text": text} for text in river._texts)
+
+
 class ResidualRiver(HookWidget):
     """Follow a token of a text down the residual stream: what each part adds, and the word that a lens reads there.
 
@@ -142,6 +147,15 @@ class ResidualRiver(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay(
+        ("text",),
+        {
+            "The texts of the list are answered from a recording of the real model; texts of your own need a kernel "
+            "(`make lab`).": _list_texts
+        },
+        quiet=("token", "depth", "tap"),
+        unseen=("png",),
+    )
 
     text: Any = traitlets.Unicode(EXAMPLES[0]).tag(sync=True)
     token: Any = traitlets.Int(0).tag(sync=True)

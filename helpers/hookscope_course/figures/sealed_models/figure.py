@@ -14,6 +14,7 @@ from hookscope import Table
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.sealed_models.puzzles import BOXES, LAYERS, MISTAKES, QUESTIONS, Puzzle
 
 __all__ = ["SealedModels", "find_layer"]
@@ -48,6 +49,7 @@ class SealedModels(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("box", "asked", "accused", unseen=("png",))
 
     box = traitlets.Int(1, min=1, max=len(BOXES)).tag(sync=True)
     asked: Any = traitlets.List().tag(sync=True)

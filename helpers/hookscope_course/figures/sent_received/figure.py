@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -15,8 +17,14 @@ from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent
 from hookscope_course.figures.kit.digit_passes import DigitModel, Pass
+from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SentReceived"]
+
+
+def _list_clicks(figure: SentReceived) -> Iterator[Choice]:
+    for place, picked in product(("layer", "door"), ("", "sent", "received")):
+        yield {"place": place, "picked": picked}
 
 
 class SentReceived(HookWidget):
@@ -48,6 +56,7 @@ class SentReceived(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", KIT / "digits", Path(__file__).with_suffix(""))
+    replay = Replay(("place", "picked"), {ALL: _list_clicks}, unseen=("png",))
 
     place = traitlets.Enum(["layer", "door"], "layer").tag(sync=True)
     picked = traitlets.Enum(["", "sent", "received"], "").tag(sync=True)

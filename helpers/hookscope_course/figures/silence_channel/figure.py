@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,17 @@ from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent, viridis
 from hookscope_course.figures.kit.digit_passes import DigitModel, Pass
+from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SilenceChannel"]
 
 _MOST = 2.0  # the largest factor on the slider
+
+
+def _list_factors(figure: SilenceChannel) -> Iterator[Choice]:
+    for channel, tenths in product(range(len(figure._maps)), range(21)):
+        figure.tried = {}  # else the page would show at once what every channel does
+        yield {"channel": channel, "factor": tenths / 10}
 
 
 class SilenceChannel(HookWidget):
@@ -52,6 +61,7 @@ class SilenceChannel(HookWidget):
     """
 
     _esm, _css = assets(KIT / "digits", Path(__file__).with_suffix(""))
+    replay = Replay(("channel", "factor"), {ALL: _list_factors}, unseen=("png",))
 
     channel = traitlets.Int(0).tag(sync=True)
     factor = traitlets.Float(1.0).tag(sync=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -20,10 +21,15 @@ from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import gray, url
 from hookscope_course.figures.kit.digit_passes import DigitModel
+from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SlidingFilter"]
 
 _HUNDREDTHS = 100  # the products travel as the integers that the page shows, in as few bits as they need
+
+
+def _list_filters(figure: SlidingFilter) -> Iterator[Choice]:
+    yield from ({"channel": channel} for channel in range(len(figure._filters)))
 
 
 class SlidingFilter(HookWidget):
@@ -60,6 +66,12 @@ class SlidingFilter(HookWidget):
     """
 
     _esm, _css = assets(KIT / "digits", Path(__file__).with_suffix(""))
+    replay = Replay(
+        ("channel",),
+        {ALL: _list_filters},
+        quiet=("row", "column", "answer", "asks", "filled"),
+        unseen=("png",),
+    )
 
     channel = traitlets.Int(0).tag(sync=True)
     row = traitlets.Int(0).tag(sync=True)

@@ -16,6 +16,7 @@ from hookscope.preserve import preserve_model
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import gray
+from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["STRENGTHS", "SteeredScans", "read_pushed"]
 
@@ -84,6 +85,7 @@ class SteeredScans(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("push", "step", unseen=("png",))
 
     push: Any = traitlets.Unicode("").tag(sync=True)
     step: Any = traitlets.Int(0).tag(sync=True)

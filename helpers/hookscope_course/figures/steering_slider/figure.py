@@ -14,6 +14,7 @@ from hookscope.pictures.picture import Rows, from_figure
 from hookscope.samples import STORY_WORDS, story_tokens, story_words
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["STRENGTHS", "SteeringSlider", "write_pushed"]
 
@@ -99,6 +100,7 @@ class SteeringSlider(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("strength", "place", "explored", unseen=("png",))
 
     strength: Any = traitlets.Float(0.0).tag(sync=True)
     place: Any = traitlets.Unicode("").tag(sync=True)

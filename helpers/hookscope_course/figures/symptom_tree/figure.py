@@ -11,6 +11,7 @@ import traitlets
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.symptom_tree.symptoms import SYMPTOMS, Ask, Cure, paths
 
 __all__ = ["SymptomTree"]
@@ -38,6 +39,7 @@ class SymptomTree(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("path", unseen=("png",))
 
     path = traitlets.List(traitlets.Unicode()).tag(sync=True)
     _tree: Any = traitlets.Dict().tag(sync=True)

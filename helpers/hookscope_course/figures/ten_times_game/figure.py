@@ -11,6 +11,7 @@ import traitlets
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.playing_map.one_layer import MULTIPLIERS, PLACES, Run, check_kind, run_hooks
 
 __all__ = ["TenTimesGame"]
@@ -100,6 +101,7 @@ class TenTimesGame(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("marks", "revealed")
 
     marks: Any = traitlets.Dict().tag(sync=True)
     revealed: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)

@@ -11,6 +11,7 @@ import traitlets
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import FORWARD, INK, LINE, PEG, SOFT, Sheet
 from hookscope_course.figures.travel_map.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
 from hookscope_course.practice.card import Card
@@ -52,6 +53,7 @@ class TravelMap(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("guesses", "visited", "at", unseen=("png",))
 
     guesses: Any = traitlets.Dict().tag(sync=True)
     visited: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)

@@ -14,6 +14,7 @@ from hookscope import SweepOptions, capture, samples, sweep
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["MEASURES", "TwoRuns"]
 
@@ -58,6 +59,7 @@ class TwoRuns(HookWidget):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
+    replay = Replay.alone("tried", "at", "shown", "measure", unseen=("png",))
 
     tried: Any = traitlets.List().tag(sync=True)
     at: Any = traitlets.List().tag(sync=True)

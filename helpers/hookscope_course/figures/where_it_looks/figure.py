@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from hookscope.samples import denormalize
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import draw_bars, gray, percent
+from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["WhereItLooks"]
 
@@ -37,6 +39,11 @@ class _Toward:
 
     positions: Tensor  # (h, w): gradient of the logit times output, summed over the channels
     probabilities: Tensor  # (steps, classes)
+
+
+def _list_steps(figure: WhereItLooks) -> Iterator[Choice]:
+    for (number, _), step in product(figure._classes, range(STEPS + 1)):
+        yield {"target": number, "step": step}
 
 
 class WhereItLooks(HookWidget):
@@ -73,6 +80,7 @@ class WhereItLooks(HookWidget):
     """
 
     _esm, _css = assets(KIT / "digits", Path(__file__).with_suffix(""))
+    replay = Replay(("target", "step"), {ALL: _list_steps})
 
     target = traitlets.Int(0).tag(sync=True)
     step = traitlets.Int(0).tag(sync=True)
