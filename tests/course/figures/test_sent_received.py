@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope import samples
 from hookscope_course.figures import SentReceived
-from tests.course.figures.table import DigitReader
+from hookscope_course.figures.sent_received.promises import DigitReader
 
 FIVE = samples.digit(5)
 
