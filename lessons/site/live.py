@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-import torch
 import traitlets
-from torch import nn
 
-import hookscope
 from hookscope import samples
-from hookscope.widgets import LayerPicker, OrderPlayer, PatchMap, TokenPicker
+from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
 from hookscope.widgets.base import HookWidget
 from hookscope_course.figures import AuthorSlider, GradientPlayground, GradInputExplorer, PlayingMap
 from hookscope_course.figures.kit.replay import Choice, Replay
@@ -145,12 +142,6 @@ LIVE = (
         "What does each layer make of a picture?",
         "Choose a layer of a small CNN that reads handwritten digits, then click one of its channels.",
         lambda: LayerPicker(samples.digit_cnn(), samples.digit(5)),
-    ),
-    Live(
-        "order_player",
-        "In which order do hooks fire?",
-        "Step through one pass, there and back: each step is one hook that fired.",
-        lambda: OrderPlayer(recording()),
     ),
     Live(
         "playing_map",

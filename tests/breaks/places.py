@@ -359,19 +359,6 @@ BREAKS = [
         first=("browser/.*picker",),
         keys="a_learner_picks or LayerPicker",
     ),
-    Break(
-        "p30",
-        P + "widgets/player.js",
-        '    if (model.get("index") === last) go(-1);\n',
-        "",
-        "Play at the end of the order player does not begin again",
-        (r"OrderPlayer",),
-        ("tests/package/widgets",),
-        special=True,
-        browser_first=True,
-        first=("browser/.*order",),
-        keys="test_player or OrderPlayer",
-    ),
     # ---- the course ----
     Break(
         "c01",

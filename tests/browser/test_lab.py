@@ -166,17 +166,6 @@ def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> 
     expect(last.locator(".jp-OutputArea")).to_contain_text("0 hooks are left on Double, DigitReader")
 
 
-@pytest.mark.slow
-def test_a_learner_steps_through_hooks(lab: Lab) -> None:
-    lab.open("08_module_backward_hooks.ipynb", again=True)
-    lab.run_all()
-    player = cell_with(lab, "08_module_backward_hooks.ipynb", "def layer():")
-    before = player.locator(".op-words").inner_text()
-    player.get_by_role("button", name="Last").click()
-    expect(player.locator(".op-words")).not_to_have_text(before)
-    screenshot(lab, "chapter-08-player")
-
-
 def cells_of(path: Path) -> list[NotebookNode]:
     """The cells of a notebook as it is saved."""
     cells: list[NotebookNode] = nbformat.read(path, 4).cells

@@ -128,17 +128,6 @@ def test_grad_input_explorer(slow: Lab) -> None:
         expect(stage.locator(".gi-verdict")).to_contain_text("(6, 5)", timeout=1000)
 
 
-def test_order_player(slow: Lab) -> None:
-    stage = slow.stage("Order player")
-    for _ in range(ROUNDS):
-        press(slow, stage.get_by_role("listbox"), "Home ArrowDown ArrowDown End ArrowUp ArrowUp ArrowUp ArrowUp")
-        stage.get_by_role("button", name="Next").click()
-        expect(stage).to_have_attribute("aria-busy", "false", timeout=1)  # all it shows is on the page
-        slow.settled(stage)
-        expect(stage.locator(".op-lit .op-number")).to_have_text("9", timeout=1)
-        assert slow.kernel("print(player.index)") == "8"
-
-
 def test_attention_picker(slow: Lab) -> None:
     stage = slow.stage("Attention picker")
     layer, head = (stage.get_by_label(name, exact=True) for name in ("Layer", "Head"))

@@ -104,19 +104,8 @@ def test_grad_input_explorer(page: Page) -> None:
     expect(explorer.locator(".gi-verdict")).to_contain_text("(6, 5)")
 
 
-def test_order_player(page: Page) -> None:
-    player = widget(page, 3)
-    words = player.locator(".op-words")
-    expect(words).to_have_text("No hook has fired yet. 12 will.")
-    player.get_by_role("button", name="Next").click()
-    expect(words).to_have_text("forward pre-hook of layer (root), call 1: args ((1, 4),)")
-    player.get_by_role("listbox").focus()
-    page.keyboard.press("End")
-    expect(words).to_contain_text("full backward hook of layer (root)")
-
-
 def test_attention_picker(page: Page) -> None:
-    looks = widget(page, 4)
+    looks = widget(page, 3)
     caption, image = looks.locator(".at-caption"), looks.locator("img")
     expect(caption).to_contain_text("head 0 of 4")
     before = image.get_attribute("src")
@@ -130,7 +119,7 @@ def test_attention_picker(page: Page) -> None:
 
 
 def test_patch_map(page: Page) -> None:
-    patches = widget(page, 5)
+    patches = widget(page, 4)
     caption, grid = patches.locator(".pm-caption"), patches.get_by_role("grid")
     patches.get_by_role("gridcell", name="0, position 1 'cat':").click()
     expect(caption).to_contain_text("0, position 1 'cat':")
@@ -141,7 +130,7 @@ def test_patch_map(page: Page) -> None:
 
 
 def test_token_picker(page: Page) -> None:
-    reads = widget(page, 6)
+    reads = widget(page, 5)
     told, image = reads.locator(".tk-told"), reads.locator(".tk-map img")
     expect(told).to_contain_text("1, token 5 mat")
     reads.get_by_role("option", name="1 cat").click()

@@ -30,7 +30,7 @@ LOADED = (
     "torch", "torchvision", "numpy", "matplotlib.figure", "matplotlib.backends.backend_agg",
     "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
-    "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
+    "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker",
     "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
     "hookscope_course.practice.probing", "hookscope_course.figures.hook_map", "tests.kernels.forks",
     "safetensors.torch", "PIL.JpegImagePlugin",

@@ -7,13 +7,9 @@ from torch import nn
 import hookscope
 from hookscope import samples; from hookscope.widgets import *; from hookscope_course.figures import *
 net, five = samples.digit_cnn(), samples.digit(5)
-model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-with hookscope.record(model) as recording:
-    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
 """.strip(),
     "picker = LayerPicker(net, five)\npicker",
     *("playing = GradientPlayground()\nplaying", "explorer = GradInputExplorer()\nexplorer"),
-    "player = OrderPlayer(recording)\nplayer",
     """
 torch.manual_seed(0)
 two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True) for heads in (4, 2)]).eval()
@@ -36,4 +32,4 @@ reads = TokenPicker(reader, torch.tensor([[0, 1, 2, 3, 0, 5]]), vocabulary="the 
 reads
 """.strip(),
 )
-"""The cells of a notebook with all seven widgets: imports, then one for each."""
+"""The cells of a notebook with all widgets: imports, then one for each."""

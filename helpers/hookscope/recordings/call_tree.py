@@ -15,11 +15,11 @@ _SHOWN = 1000  # lines
 
 
 @dataclass
-class TreeLine:
+class _TreeLine:
     """A line of the tree and its children."""
 
     text: str
-    children: list[TreeLine] = field(default_factory=list)
+    children: list[_TreeLine] = field(default_factory=list)
 
     def lines(self, indent: str = "") -> list[str]:
         """Return the lines of the children, indented as a tree."""
@@ -41,7 +41,7 @@ class CallTree:
 
     def __init__(self, events: Sequence[Event]) -> None:
         returned = {(event.name, event.call) for event in events if event.kind == "forward" and not event.hook}
-        trees = [TreeLine(by, _phases(own, returned)) for by, own in group_by_thread(events).items()]
+        trees = [_TreeLine(by, _phases(own, returned)) for by, own in _group_by_thread(events).items()]
         tops = trees[0].children if len(trees) == 1 else trees
         lines = [line for top in tops for line in (top.text, *top.lines())]
         if (more := len(lines) - _SHOWN) > 0:
@@ -57,7 +57,7 @@ class CallTree:
         return {"text/plain": self._text, "text/html": f"<pre>{html_of(self._text)}</pre>"}
 
 
-def group_by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
+def _group_by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
     """Return the events of each thread or asyncio task, because calls nest only within one of them."""
     threads: dict[str, list[Event]] = {}
     for event in events:
@@ -65,19 +65,19 @@ def group_by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
     return threads
 
 
-def _phases(events: Sequence[Event], returned: set[tuple[str, int]]) -> list[TreeLine]:
+def _phases(events: Sequence[Event], returned: set[tuple[str, int]]) -> list[_TreeLine]:
     """Return the trees of one thread, one for each phase."""
     tops = []
     for phase, group in groupby(events, key=lambda event: event.phase):
-        tops.append(top := TreeLine(phase))
+        tops.append(top := _TreeLine(phase))
         if phase == "forward":
-            add_forward_calls(top, group, returned)
+            _add_forward_calls(top, group, returned)
         else:
-            add_backward_hooks(top, list(group))
+            _add_backward_hooks(top, list(group))
     return tops
 
 
-def add_forward_calls(top: TreeLine, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
+def _add_forward_calls(top: _TreeLine, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
     """Add the calls of one forward phase below `top`."""
     calls: list[_OpenCall] = []  # open, outermost first
     for event in events:
@@ -86,14 +86,14 @@ def add_forward_calls(top: TreeLine, events: Iterable[Event], returned: set[tupl
             calls.pop()
         if not calls or calls[-1].key != key:
             again = f" #{event.call}" if event.call > 1 else ""
-            line = TreeLine(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
+            line = _TreeLine(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
             (calls[-1].inside if calls else top).children.append(line)
             calls.append(_OpenCall(key, line, line))
         call = calls[-1]
         whose = f": {event.hook}" if event.hook else ""
-        call.line.children.append(TreeLine(f"[{event.index}] {event.kind}{whose}  {event.given}"))
+        call.line.children.append(_TreeLine(f"[{event.index}] {event.kind}{whose}  {event.given}"))
         if event.kind == "forward_pre" and not event.hook:  # hookscope's is the last pre-hook
-            call.inside = TreeLine("forward()" if key[1:] in returned else "forward() did not return")
+            call.inside = _TreeLine("forward()" if key[1:] in returned else "forward() did not return")
             call.line.children.append(call.inside)
 
 
@@ -105,11 +105,11 @@ class _OpenCall:
     """
 
     key: tuple[int, str, int]
-    line: TreeLine
-    inside: TreeLine
+    line: _TreeLine
+    inside: _TreeLine
 
 
-def add_backward_hooks(top: TreeLine, events: Sequence[Event]) -> None:
+def _add_backward_hooks(top: _TreeLine, events: Sequence[Event]) -> None:
     """Add the hooks of one backward phase below `top`, each layer inside the layer whose hooks enclose it."""
     spans: dict[tuple[str, int, int], list[int]] = {}  # layer, call, pass -> indices of its first and last hook
     passes: Counter[tuple[str, int]] = Counter()
@@ -128,16 +128,16 @@ def add_backward_hooks(top: TreeLine, events: Sequence[Event]) -> None:
         spans.setdefault(key, [place, place])[1] = place
         keys.append(key)
     # Innermost last: the layer, the index of its last hook, its line.
-    around: list[tuple[object, int, TreeLine]] = [(None, len(events), top)]
+    around: list[tuple[object, int, _TreeLine]] = [(None, len(events), top)]
     for place, (event, of) in enumerate(zip(events, keys, strict=True)):
         while around[-1][1] < place:
             around.pop()
         if of is not None and spans[of][0] == place:
             again = f" #{event.call}" if event.call > 1 else ""
-            layer = TreeLine(f"{event.name or '(root)'}{again}: {event.type}")
+            layer = _TreeLine(f"{event.name or '(root)'}{again}: {event.type}")
             around[-1][2].children.append(layer)
             around.append((of, min(spans[of][1], around[-1][1]), layer))
         whose = f": {event.hook}" if event.hook else ""
         # If two branches of a model interleave, the line of a hook also names its layer.
         what = f"{event.kind}{whose}" if of is not None and of == around[-1][0] else event.label
-        around[-1][2].children.append(TreeLine(f"[{event.index}] {what}  {event.given}"))
+        around[-1][2].children.append(_TreeLine(f"[{event.index}] {what}  {event.given}"))

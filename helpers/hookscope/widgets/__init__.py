@@ -1,4 +1,4 @@
-"""Widgets for any model: pick a layer or a token, step through hooks, look into attention, click through a sweep.
+"""Widgets for any model: pick a layer or a token, look into attention, click through a sweep.
 
 A widget is imported on first use, so that hookscope works without anywidget.
 """
@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from hookscope.interp.widgets.patch_map import PatchMap
     from hookscope.interp.widgets.token import TokenPicker
     from hookscope.widgets.picker import LayerPicker
-    from hookscope.widgets.player import OrderPlayer
 
 __all__ = [
     "AttentionPicker",
     "LayerPicker",
-    "OrderPlayer",
     "PatchMap",
     "TokenPicker",
 ]
@@ -28,7 +26,6 @@ __all__ = [
 _FILES = {
     "AttentionPicker": "interp.widgets.attention",
     "LayerPicker": "widgets.picker",
-    "OrderPlayer": "widgets.player",
     "PatchMap": "interp.widgets.patch_map",
     "TokenPicker": "interp.widgets.token",
 }
