@@ -128,22 +128,6 @@ def test_grad_input_explorer(slow: Lab) -> None:
         expect(stage.locator(".gi-verdict")).to_contain_text("(6, 5)", timeout=1000)
 
 
-def test_attention_picker(slow: Lab) -> None:
-    stage = slow.stage("Attention picker")
-    layer, head = (stage.get_by_label(name, exact=True) for name in ("Layer", "Head"))
-    for _ in range(ROUNDS):
-        layer.select_option("0")
-        press(slow, head, "Home ArrowDown ArrowDown ArrowDown ArrowUp")
-        layer.select_option("1")  # which has two heads
-        layer.select_option("0")
-        press(slow, head, "Home ArrowDown ArrowDown")
-        slow.settled(stage)
-        assert slow.kernel("print(looks.layer, looks.head, repr(looks.problem))") == "0 2 ''"
-        expect(stage.locator(".at-caption")).to_contain_text("head 2 of 4", timeout=1)
-        expect(head).to_have_value("2", timeout=1)
-        assert stage.locator("img").get_attribute("alt") == slow.kernel("print(looks.alt)")
-
-
 def test_patch_map(slow: Lab) -> None:
     stage = slow.stage("Patch map")
     grid = stage.get_by_role("grid")

@@ -104,22 +104,8 @@ def test_grad_input_explorer(page: Page) -> None:
     expect(explorer.locator(".gi-verdict")).to_contain_text("(6, 5)")
 
 
-def test_attention_picker(page: Page) -> None:
-    looks = widget(page, 3)
-    caption, image = looks.locator(".at-caption"), looks.locator("img")
-    expect(caption).to_contain_text("head 0 of 4")
-    before = image.get_attribute("src")
-    looks.get_by_label("Head", exact=True).focus()
-    page.keyboard.press("ArrowDown")
-    expect(caption).to_contain_text("head 1 of 4")
-    assert image.get_attribute("src") != before
-    looks.get_by_label("Layer", exact=True).select_option("1")
-    expect(caption).to_contain_text("head 1 of 2")
-    expect(looks.locator(".at-numbers tbody tr")).to_have_count(3)
-
-
 def test_patch_map(page: Page) -> None:
-    patches = widget(page, 4)
+    patches = widget(page, 3)
     caption, grid = patches.locator(".pm-caption"), patches.get_by_role("grid")
     patches.get_by_role("gridcell", name="0, position 1 'cat':").click()
     expect(caption).to_contain_text("0, position 1 'cat':")
@@ -130,7 +116,7 @@ def test_patch_map(page: Page) -> None:
 
 
 def test_token_picker(page: Page) -> None:
-    reads = widget(page, 5)
+    reads = widget(page, 4)
     told, image = reads.locator(".tk-told"), reads.locator(".tk-map img")
     expect(told).to_contain_text("1, token 5 mat")
     reads.get_by_role("option", name="1 cat").click()

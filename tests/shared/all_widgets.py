@@ -13,10 +13,6 @@ net, five = samples.digit_cnn(), samples.digit(5)
     """
 torch.manual_seed(0)
 two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True) for heads in (4, 2)]).eval()
-looks = AttentionPicker(hookscope.attention(two, torch.ones(1, 3, 8).cumsum(1), tokens=["the", "cat", "sat"]))
-looks
-""".strip(),
-    """
 steps, last = torch.ones(1, 3, 8).cumsum(1), lambda output: output[0, -1, 0]
 said = ["the", "cat", "sat"]
 found = hookscope.sweep(

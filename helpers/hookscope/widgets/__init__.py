@@ -1,4 +1,4 @@
-"""Widgets for any model: pick a layer or a token, look into attention, click through a sweep.
+"""Widgets for any model: pick a layer or a token, click through a sweep.
 
 A widget is imported on first use, so that hookscope works without anywidget.
 """
@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any
 from hookscope.extras import optional_import
 
 if TYPE_CHECKING:
-    from hookscope.interp.widgets.attention import AttentionPicker
     from hookscope.interp.widgets.patch_map import PatchMap
     from hookscope.interp.widgets.token import TokenPicker
     from hookscope.widgets.picker import LayerPicker
 
 __all__ = [
-    "AttentionPicker",
     "LayerPicker",
     "PatchMap",
     "TokenPicker",
 ]
 
 _FILES = {
-    "AttentionPicker": "interp.widgets.attention",
     "LayerPicker": "widgets.picker",
     "PatchMap": "interp.widgets.patch_map",
     "TokenPicker": "interp.widgets.token",

@@ -18,17 +18,6 @@ from tests.shared.recorded import nested, recorded
 from tests.shared.smallest_figure import add_smallest_figure
 
 
-def attention(net: nn.Module) -> Any:
-    x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
-    return hookscope.attention(net, x, tokens=["the", "cat", "sat"])
-
-
-def two_attentions() -> nn.Module:
-    torch.manual_seed(0)
-    wide, narrow = (nn.MultiheadAttention(8, heads, batch_first=True) for heads in (4, 2))
-    return Net(lambda self, x: self.narrow(*[self.wide(x, x, x)[0]] * 3)[0], wide=wide, narrow=narrow).eval()
-
-
 def patched(net: nn.Module) -> Any:
     options = hookscope.SweepOptions(tokens=WORDS[:5], progress=False)
     return hookscope.sweep(

@@ -17,7 +17,7 @@ from hookscope.pictures.fonts import find_families
 from hookscope.pictures.picture import as_text, from_figure
 from hookscope.pictures.tokens import shorten_token
 
-__all__ = ["draw_all", "draw_head", "draw_heads", "find_choices"]
+__all__ = ["draw_all", "draw_heads", "find_choices"]
 
 _MAX_TOKEN = 12  # characters of a token
 _FONT_SIZE = 8  # points of a label
@@ -35,8 +35,6 @@ class DrawableMap(Protocol):
     @property
     def weights(self) -> Tensor: ...
     @property
-    def blind(self) -> Tensor: ...
-    @property
     def entropy(self) -> Tensor: ...
     @property
     def queries(self) -> tuple[str, ...]: ...
@@ -45,10 +43,8 @@ class DrawableMap(Protocol):
     def token(self, position: int, of: str = "queries") -> str: ...
 
 
-def draw_heads(
-    shown: DrawableMap, heads: Sequence[int], sample: int, rows: Sequence[dict[str, Any]] | None = None
-) -> Picture:
-    """Draw one map for each head, all on one scale from 0. The table has the given rows, or one for each head."""
+def draw_heads(shown: DrawableMap, heads: Sequence[int], sample: int) -> Picture:
+    """Draw one map for each head, all on one scale from 0, with a table row for each head."""
     maps = _to_float(shown.weights[sample, list(heads)])
     top = max(float(maps.nan_to_num().max()), 1e-12)
     figure, fewer = _draw_heads(shown, heads, maps, top)
@@ -65,28 +61,9 @@ def draw_heads(
         f"{best['key']}."
     )
     black = "; black is NaN" if bool(maps.isnan().any()) else ""
-    only = f"; the greatest weight is that{among}" if among and rows is None else ""
+    only = f"; the greatest weight is that{among}" if among else ""
     said = f"rows are queries{fewer['queries']}, columns are keys{fewer['keys']}{black}{only}"
-    return _finish_picture(figure, alt, f"{title}: {said}", facts if rows is None else rows)
-
-
-def draw_head(shown: DrawableMap, head: int, sample: int) -> Picture:
-    """Draw the map of one head, with a table row for each query."""
-    weights = _to_float(shown.weights[sample, head])
-    bits = torch.special.entr(weights.nan_to_num().clamp_min(0)).sum(-1) / math.log(2)
-    best = weights.nan_to_num(-1.0)
-    rows = [
-        {
-            "query": shown.token(query),
-            "looks most at": shown.token(int(best[query].argmax()), "keys"),
-            "weight": float(weights[query].nan_to_num().max()),
-            "entropy (bits)": float(bits[query]),
-        }
-        if not bool(shown.blind[sample, head, query])
-        else {"query": shown.token(query), "looks most at": "no key: fully masked"}
-        for query in range(len(weights))
-    ]
-    return draw_heads(shown, [head], sample, rows)
+    return _finish_picture(figure, alt, f"{title}: {said}", facts)
 
 
 def draw_all(title: str, maps: Sequence[DrawableMap], sample: int, most: int) -> Picture:

@@ -8,7 +8,6 @@ import torchvision
 from torch import nn
 
 from hookscope import attention
-from hookscope.interp.widgets.attention import AttentionPicker
 
 transformers = pytest.importorskip("transformers")
 IDS = torch.randint(0, 50, (2, 6), generator=torch.Generator().manual_seed(0))
@@ -169,11 +168,10 @@ def test_flex_attention_of_llama_is_not_seen_and_named():
     assert any("cannot read the weights of flex_attention" in note for note in found.notes)
 
 
-def test_a_head_of_gpt2_is_picked_and_all_are_in_a_table():
+def test_a_head_of_gpt2_is_drawn_and_all_are_in_a_table():
     found = attention(gpt2(), kwargs=TEXT)
-    picker = AttentionPicker(found, layer="h.2.attn", head=3, sample=1)
-    weights = found["h.2.attn"].weights[1, 3]
-    assert [row["weight"] for row in picker.numbers()] == pytest.approx(weights.amax(-1).tolist())
-    assert "h.2.attn, head 3 of 4, sample 1" in repr(picker)
+    picture = found["h.2.attn"].picture(3, sample=1)
+    assert "h.2.attn, sample 1, head 3 of 4" in picture.caption
+    assert [row["head"] for row in picture.rows] == [3]
     assert found.to_pandas()["call"].tolist() == ["h.0.attn", "h.1.attn", "h.2.attn"]
     assert len(found["h.2.attn"].to_pandas()) > 0

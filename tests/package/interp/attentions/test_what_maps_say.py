@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import io
 import re
@@ -313,3 +314,17 @@ def test_maps_that_are_gone_do_not_wait_for_the_garbage_collector():
         assert weights() is None
     finally:
         gc.enable()
+
+
+def test_it_says_how_far_the_weights_were_checked():
+    found = attention(Twice(), X)["once"]
+    near = dataclasses.replace(found, output_error=3e-8)
+    assert near.check == "weights @ v differs from the result of the call by at most 1e-07"
+    exact = dataclasses.replace(found, output_error=0.0)
+    assert exact.check == "weights @ v equals the result of the call, bit for bit"
+
+
+def test_the_caption_says_of_which_queries_the_greatest_weight_is():
+    found = attention(Twice(), X)["once"]
+    causal = dataclasses.replace(found, weights=found.weights.tril())
+    assert "the greatest weight is that of a query that sees several keys" in causal.picture().caption
