@@ -64,16 +64,15 @@ class Spec:
         """Ask for it."""
         kind, calls, part = KINDS[self.kind], None if self.call is None else {self.call}, self.path or None
         where = {"to": self.to, "part": part, "samples": self.rows, "calls": calls}
-        getattr(e, kind.verb)(self.layer, kind.value(self), self.at, **where, **kind.options)
+        getattr(e, kind.verb)(self.layer, kind.value(self), self.at, **where)
 
 
 @dataclasses.dataclass(eq=False)
 class Doing:
-    """One edit by hand: the calls in which it came about, and what it remembers."""
+    """One edit by hand, and the calls in which it came about."""
 
     spec: Spec
     done: set[int] = dataclasses.field(default_factory=set)
-    held: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def means(self, number: int) -> bool:
         """Whether a call is meant."""
@@ -82,11 +81,9 @@ class Doing:
     def on(self, tensor: Tensor, number: int) -> Tensor:
         """Do it to one tensor."""
         spec, places = self.spec, self.spec.places(tuple(tensor.shape))
-        here = Here(tensor, places, number, spec.other.kept if spec.other else [], self.held)
+        here = Here(tensor, places, number, spec.other.kept if spec.other else [])
         whole = spec.at is ... and spec.rows is None
         new = KINDS[spec.kind].formula(tensor if whole else here.of(tensor), here)
-        if new is None:
-            return tensor
         self.done.add(number)
         if whole:  # then no gradient goes to what was there before, not even zeros
             return new
@@ -233,10 +230,8 @@ def spec_of(
     indices = INDICES.get(len(shape), [...]) if math.prod(shape) else [...]
     aim = indices[index % len(indices)]
     chosen = [shape[0] - 1] if rows and len(shape) == 2 and (aim is ... or aim in indices[1:3]) else None
-    number = call.number if this_call and kind != "freeze" else None
+    number = call.number if this_call else None
     spec = Spec(call.layer, kind, call.to, place, path, shape, aim, chosen, number)
-    if kind == "project_out" and (not spec.region or not spec.region[-1]):
-        return None
     if kind.startswith("mean") and not has_samples(make(), spec):
         return None
     if not KINDS[kind].captures:

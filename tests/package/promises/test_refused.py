@@ -165,8 +165,7 @@ def explained_edit(write: Callable[[Any], Any]) -> Tool:
     def run(net: nn.Module, args: tuple[Any, ...]) -> Any:
         with edit(net) as e:
             write(e)
-            for _ in range(2):  # what is frozen is there in the second pass
-                (net(*args) + net.one.bias).sum().backward()
+            (net(*args) + net.one.bias).sum().backward()
         return explain(e)
 
     return run
@@ -406,7 +405,6 @@ ROWS: dict[str, Row] = {
     "edit: a value elsewhere": unfit("on meta.*on cpu", "add", torch.ones(4, device="meta")),
     "edit: an index that selects nothing": unfit("selects nothing from shape", "set", 0, at[:, 9:]),
     "edit: samples that are not there": unfit(r"samples=\[2\] does not fit shape", "set", 0, samples=[2]),
-    "edit: a direction of another length": unfit("has 3 values", "project_out", torch.ones(3)),
     "edit: a tensor of another run": unfit(r"\(1, 4\) in the other run", "swap", torch.ones(1, 4)),
     "edit: a list of the caller's": (
         edited("0", to="input", part=(0, 0)), lambda: nn.Sequential(Do(lambda xs: xs[0])), ([X],), "layer '0', call 1",
@@ -553,10 +551,6 @@ ROWS: dict[str, Row] = {
         lambda net, args: (e := edit(net), e.set("1", 0), explain(e)), in_place, (X,), "an edit that ran",
         "Run the model inside its with block first",
     ),
-    "explain: noise": unexplained(r"for noise \(edit 1\)", lambda e: e.noise("one", 0.5), "Use map with a function"),
-    "explain: freeze": unexplained(r"code for freeze \(edit 1\)", lambda e: e.freeze("one")),
-    "explain: mask": unexplained(r"code for mask \(edit 1\)", lambda e: e.mask("one", X[0] > 0)),
-    "explain: project_out": unexplained(r"code for project_out \(edit 1\)", lambda e: e.project_out("one", X[0])),
     "explain: rows and an index": unexplained(
         r"samples= or heads= with at\[\.\.\.\] \(edit 1\)", lambda e: e.set("one", 0, at[0], samples=1)
     ),

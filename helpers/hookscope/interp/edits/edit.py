@@ -122,28 +122,9 @@ class Edit(Result):
         """Call a function with a copy of the values, and use what it returns; shape and dtype must stay the same."""
         self._add(layer, at, where, operations.map_values(function))
 
-    def mask(self, layer: Which, keep: Tensor, at: Any = ..., *, other: Any = 0, **where: Unpack[Where]) -> None:
-        """Keep the values where `keep` is true, and use `other` elsewhere; numbers from 0 to 1 mix both."""
-        self._add(layer, at, where, operations.mask(keep, other))
-
-    def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
-        """Add Gaussian noise that depends on `seed` and the call's number; torch's random numbers are not used."""
-        self._add(layer, at, where, operations.add_noise(std, seed))
-
-    def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Remove the component along a direction, a vector with the length of the last axis."""
-        self._add(layer, at, where, operations.project_out(direction))
-
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Replace the values by their mean over the samples of the batch, or of all calls of a `Capture`."""
         self._add(layer, at, where, lambda kept: operations.take_mean(source, kept), source)
-
-    def freeze(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Repeat the values of another run, a `Capture` with one call or as many calls as here; or of the first call.
-
-        Without a capture, the first call does not change. Later calls repeat its values, without their gradient.
-        """
-        self._add(layer, at, where, lambda kept: operations.freeze(source, kept), source)
 
     def cut(
         self,

@@ -15,7 +15,7 @@ from hookscope.captures.functorch import is_wrapped
 from hookscope.error_pages import append_page
 from hookscope.interp.edits.batch_first import PACKED, as_many, is_packed
 from hookscope.interp.edits.parts import get, holder_of, keys, listed, put, tensors
-from hookscope.interp.edits.spec import UNCHANGED, EditContext, EditSpec, Path
+from hookscope.interp.edits.spec import EditContext, EditSpec, Path
 from hookscope.interp.edits.tokens import Tokens, TokenSource
 
 __all__ = ["ChangeSize", "LayerEdit"]
@@ -35,7 +35,6 @@ class LayerEdit:
         token_source: finds the tokens of a call.
         tokens: the tokens of each call; only with positions.
         places: the positions that were edited, by call.
-        held: values that the edit keeps from one call to the next.
         samples: returns the number of samples of the running call, or None; only set if the edit needs it.
         notes: notes for the user, as keys; shared with other objects.
         late: how often the model had run in the block before the edit was written.
@@ -53,7 +52,6 @@ class LayerEdit:
     token_source: TokenSource | None = None
     tokens: dict[int, Tokens] = field(default_factory=dict)
     places: dict[int, list[int]] = field(default_factory=dict)
-    held: dict[str, Any] = field(default_factory=dict)
     samples: Callable[[], int | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     late: int = 0
@@ -121,7 +119,7 @@ class LayerEdit:
         if not number:
             raise RuntimeError(
                 f"{self.label(number)}: a checkpoint runs the layer again in backward, and hookscope cannot tell which "
-                "call this is. Do not use calls=, positions=, swap, noise or freeze here, or remove the checkpoint"
+                "call this is. Do not use calls=, positions= or swap here, or remove the checkpoint"
             )
         if self.token_source is not None and not again:
             self.tokens[number] = self.token_source.here()
@@ -153,7 +151,7 @@ class LayerEdit:
                 return tensor
             selection = selection.at_places(places)
             places = [tokens.start + place for place in places]
-        context = EditContext(self.label, number, tensor, selection, self.held)
+        context = EditContext(self.label, number, tensor, selection)
         if spec.by_sample or self.samples is not None:
             self._ask_for_samples(tensor, context, samples)
         region = _region(tensor, context) if selection.steps else tensor
@@ -163,8 +161,6 @@ class LayerEdit:
             if not str(error).startswith("edit "):
                 error.add_note(f"hookscope: in {context.label}")
             raise
-        if new is UNCHANGED:
-            return tensor
         if spec.operation.foreign or type(new) is not type(region):  # our own have its shape, dtype and device
             _check(new, region, context)
         if spec.operation.foreign and not selection.steps:
@@ -223,11 +219,11 @@ class LayerEdit:
 
     def missing_positions(self) -> list[int]:
         """List the requested positions that were not edited."""
-        wanted, operation = self.spec.positions, self.spec.operation
+        wanted = self.spec.positions
         edited = {place for places in self.places.values() for place in places}
         if self.spec.to == "edges" and self.tokens:
-            return sorted(set(operation.options["edges"].queries) - edited)
-        nothing = self.missed or (self.spec.to == "grad" and not self.done) or (operation.verb == "freeze" and edited)
+            return sorted(set(self.spec.operation.options["edges"].queries) - edited)
+        nothing = self.missed or (self.spec.to == "grad" and not self.done)
         if wanted is None or not self.tokens or nothing:
             return []
         if wanted.some is None:

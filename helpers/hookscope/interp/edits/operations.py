@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from hookscope.interp.edits.spec import UNCHANGED, EditContext, Operation
+from hookscope.interp.edits.spec import EditContext, Operation
 
-__all__ = [
-    "add",
-    "add_noise",
-    "freeze",
-    "map_values",
-    "mask",
-    "project_out",
-    "scale",
-    "set_values",
-    "swap",
-    "take_mean",
-]  # fmt: skip
+__all__ = ["add", "map_values", "scale", "set_values", "swap", "take_mean"]
 
 
 def check_value(value: Any, verb: str) -> Any:
@@ -108,70 +95,6 @@ def map_values(function: Any) -> Operation:
     return Operation("map", function, lambda region, context: function(region.clone()), foreign=True)
 
 
-def mask(keep: Any, other: Any = 0) -> Operation:
-    """Keep the values where a mask is true; a mask of numbers mixes the old values with the others."""
-    if not isinstance(keep, Tensor):
-        raise TypeError(f"mask takes a tensor of booleans or of numbers from 0 to 1, not {type(keep).__name__}")
-    check_value(other, "other= of mask")
-
-    def compute(region: Tensor, context: EditContext) -> Tensor:
-        instead = check_fit(other, region, context)
-        if keep.dtype is torch.bool:
-            check_fit(keep, region, context)
-            return torch.where(keep, region, instead)
-        soft: Tensor = check_fit(keep, region, context)
-        # 0 times infinity is no number: what has no part in the mixture must not spoil it.
-        old = torch.where((soft == 0) & ~region.isfinite(), 0, region)
-        new = torch.as_tensor(instead, dtype=region.dtype, device=region.device)
-        new = torch.where((soft == 1) & ~new.isfinite(), 0, new)
-        mixed: Tensor = old * soft + (1 - soft) * new
-        return mixed
-
-    return Operation("mask", keep, compute, options={"other": other})
-
-
-def add_noise(std: float, seed: int) -> Operation:
-    """Add Gaussian noise that depends only on the seed and the number of the call."""
-    if not isinstance(std, (int, float)) or isinstance(std, bool) or not 0 <= std < math.inf:
-        raise ValueError(f"std={std!r} is not a standard deviation. Pass a finite number, 0 or more")
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed={seed!r} is not a seed. Pass an integer, 0 or more")
-
-    def compute(region: Tensor, context: EditContext) -> Tensor:
-        if not region.is_floating_point():
-            raise TypeError(f"{context.label}: noise can be added to floating-point values only, not to {region.dtype}")
-        # Not torch's generators, from which the model takes its random numbers; and the same on every device.
-        own = np.random.default_rng([seed, context.number or 0])
-        noise = torch.from_numpy(own.standard_normal(region.shape, np.float32))
-        return region + std * noise.to(region.device, region.dtype)
-
-    return Operation("noise", std, compute, numbered=True, options={"seed": seed})
-
-
-def project_out(direction: Any) -> Operation:
-    """Remove the component along a direction, on the last axis."""
-    if not isinstance(direction, Tensor) or direction.dim() != 1:
-        raise TypeError(
-            "project_out needs a direction: a 1-D tensor with the length of the last axis of the layer's tensor"
-        )
-    if not direction.is_floating_point():
-        raise TypeError(f"project_out needs a floating-point direction, not {direction.dtype}. Pass direction.float()")
-    if not direction.requires_grad and not (direction.any() and direction.isfinite().all()):
-        raise ValueError("project_out needs a finite direction that is not zero")
-
-    def compute(region: Tensor, context: EditContext) -> Tensor:
-        if not region.dim() or region.shape[-1] != len(direction):
-            raise ValueError(
-                f"{context.label}: the direction has {len(direction)} values, but the selected values have "
-                f"shape {tuple(region.shape)}"
-            )
-        unit: Tensor = check_fit(direction / direction.norm(), region, context)
-        along = (region * unit).sum(-1, keepdim=True).to(region.dtype)  # autocast sums in float32 on a GPU
-        return region - along * unit
-
-    return Operation("project_out", direction, compute)
-
-
 def swap(source: Any, kept: list[Tensor] | None) -> Operation:
     """Take the values of the same call in another run.
 
@@ -197,33 +120,6 @@ def swap(source: Any, kept: list[Tensor] | None) -> Operation:
         return copy_of_same_shape(context.selection.cut(kept[number - 1]), region, context)
 
     return Operation("swap", source, compute, numbered=True, options={"kept": kept})
-
-
-def freeze(source: Any, kept: list[Tensor] | None) -> Operation:
-    """Repeat the values of the first selected call, or of another run."""
-    if kept is None:
-        if source is not None:
-            raise TypeError(
-                f"freeze takes a capture, or nothing to repeat the first call, not {type(source).__name__}. To set "
-                "values, use set"
-            )
-
-        def first(region: Tensor, context: EditContext) -> Any:
-            number, values = context.held.setdefault("first", (context.number, region.detach().clone()))
-            # The first call itself stays, also where a checkpoint runs it again.
-            return UNCHANGED if number == context.number else copy_of_same_shape(values, region, context)
-
-        return Operation("freeze", None, first, numbered=True)
-
-    def compute(region: Tensor, context: EditContext) -> Tensor:
-        number = 1 if len(kept) == 1 else context.number or 0
-        if number > len(kept):
-            raise LookupError(
-                f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}"
-            )
-        return copy_of_same_shape(context.selection.cut(kept[number - 1]).detach(), region, context)
-
-    return Operation("freeze", source, compute, numbered=True, options={"kept": kept})
 
 
 def take_mean(source: Any, kept: list[Tensor] | None) -> Operation:

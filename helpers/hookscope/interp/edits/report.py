@@ -49,9 +49,7 @@ def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: i
         yield f"{what} {why_not_called(modules, layer_edit.layer, module, runs)}"
         return
     meant = spec.calls or frozenset()
-    if first := layer_edit.held.get("first"):  # the call that `freeze` took its values from stays as it is
-        meant -= {first[0]}
-    absent = sorted((spec.calls or set()) - set(range(1, layer.seen + 1)))
+    absent = sorted(meant - set(range(1, layer.seen + 1)))
     if absent:
         yield f"{what} was called {times}, so there was no call {', '.join(map(str, absent))}"
     elif layer_edit.missing_positions():
@@ -59,8 +57,6 @@ def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: i
         yield f"{what} was called {times}, but never with position {places}{layer_edit.came()}"
     elif layer_edit.done and (layer_edit.done >= meant or spec.positions is not None or spec.to == "edges"):
         return
-    elif spec.operation.verb == "freeze":
-        yield f"{what} was called {times}. freeze repeats the first call in later ones, but there was no later one"
     elif spec.to in ("heads", "edges"):
         yield f"{what} was called {times}, but {_not_seen(spec.to)}"
     elif layer_edit.missed:

@@ -14,7 +14,6 @@ from hookscope.interp.edits.selection import Selection, numbers_in
 from hookscope.interp.edits.tokens import Positions, parse_positions
 
 __all__ = [
-    "UNCHANGED",
     "EditContext",
     "EditSpec",
     "Operation",
@@ -29,10 +28,6 @@ __all__ = [
 Path = tuple[int | str, ...]
 
 
-UNCHANGED = object()
-"""What an operation returns instead of values if it leaves a call as it is."""
-
-
 @dataclass(slots=True)
 class EditContext:
     """Where and when a tensor is edited.
@@ -42,7 +37,6 @@ class EditContext:
         number: the number of this call of the layer.
         tensor: the whole tensor.
         selection: the part of the tensor that is edited.
-        held: values that the edit keeps from one call to the next.
 
     """
 
@@ -50,7 +44,6 @@ class EditContext:
     number: int | None
     tensor: Tensor
     selection: Selection
-    held: dict[str, Any]
 
     @property
     def label(self) -> str:

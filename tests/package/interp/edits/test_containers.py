@@ -303,12 +303,3 @@ def test_tuples_of_the_callers_are_built_again(make: Callable[[Tensor], Any]) ->
     assert found[1] is given[1]
     assert more is given
     assert get(given, path[1:]) is X
-
-
-@pytest.mark.parametrize(("calls", "said"), [({1, 3}, (1, 3)), ({2, 3}, (2, 3)), (range(1, 4), (1, 2, 3))])
-def test_freeze_takes_the_first_call_that_is_meant(calls: Any, said: tuple[int, ...]) -> None:
-    net = Net(lambda self, x: torch.stack([self.f(x + number) for number in range(3)]), f=Do(lambda x: x * 1))
-    with edit(net) as e:
-        e.freeze("f", calls=calls)
-        found = net(torch.zeros(())).tolist()
-    assert found == [said[0] - 1 if number in said else number - 1 for number in (1, 2, 3)]

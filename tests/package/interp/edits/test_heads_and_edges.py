@@ -308,40 +308,6 @@ def test_nested_and_overlapping_blocks_give_every_forward_back() -> None:
     assert second.rows[0]["calls seen"] == 2
 
 
-def test_a_layer_gives_again_what_it_gave() -> None:
-    net = nn.Sequential(nn.Dropout(0.5), nn.Identity())
-    x = torch.ones(3, 4)
-    with edit(net) as e:
-        e.freeze("0")
-        first, second = net(x), net(x)
-    assert torch.equal(first, second)
-    assert e.rows[0]["calls changed"] == 1
-    with capture(net) as seen:
-        reference = net(x)
-    with edit(net) as e:
-        e.freeze("0", seen, samples=[1])
-        later = [net(x) for _ in range(3)]
-    assert all(torch.equal(each[1], reference[1]) for each in later)
-    assert not all(torch.equal(each[0], reference[0]) for each in later)
-    e = edit(net)
-    e.freeze("0")
-    with (
-        pytest.raises(NotEditedError, match="freeze repeats the first call in later ones, but there was no later one"),
-        e,
-    ):
-        net(x)
-    with pytest.raises(TypeError, match="freeze takes a capture, or nothing"):
-        edit(net).freeze("0", 3)
-    model = gpt2()
-    with torch.no_grad(), edit(model) as e, capture(model, "transformer.h.0.mlp") as seen:
-        e.freeze("transformer.h.0.mlp", positions=1)
-        model(IDS)
-        model(IDS.flip(0))
-    mine, again = (call.output for call in seen["transformer.h.0.mlp"].calls)
-    assert torch.equal(mine[:, 1], again[:, 1])
-    assert not torch.equal(mine[:, 0], again[:, 0])
-
-
 def test_edges_of_a_query_are_cut_in_one_edit() -> None:
     net = attention(batch_first=True)
     e = edit(net)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.package.captures.test_random_models import always_the_same, build, trees
 from tests.shared.awkward import Case, seed
-from tests.shared.editable import Seen, calls_of
+from tests.shared.editable import calls_of
 from tests.shared.edited_by_hand import Spec, check, spec_of
 from tests.shared.edited_formulas import KINDS
 
@@ -19,12 +19,6 @@ where = (st.integers(0, 50), st.integers(0, 5), st.booleans(), st.booleans())
 more = st.lists(st.tuples(st.sampled_from(sorted(KINDS)), *where), max_size=2)
 drawn = given(trees, st.tuples(*where), more, st.booleans(), st.booleans())
 every_edit = [(kind, to) for kind in KINDS for to in ("output", "input", "grad")]
-
-
-def fitting(calls: list[Seen], kind: str) -> list[Seen]:
-    """Leave out what is called once where an edit is to give again what was there in the first call."""
-    twice = {(call.layer, call.to) for call in calls if call.number > 1}
-    return [call for call in calls if kind != "freeze" or (call.layer, call.to) in twice]
 
 
 def is_edited(kind: str, to: str, tree: Any, first: Any, others: list[Any], grad: bool, requires_grad: bool) -> None:
@@ -44,7 +38,6 @@ def is_edited(kind: str, to: str, tree: Any, first: Any, others: list[Any], grad
     those = [call for call in calls[::-1] if call.to == to and any(shape is not None for _, shape in call.tensors)]
     specs: list[Spec] = []
     for each, (which, *rest), among in [(kind, first, those), *((each, rest, calls) for each, *rest in others)]:
-        among = fitting(among, each)
         spec = spec_of(make, among, which, each, *rest) if among else None
         assume(specs or spec)
         specs += [spec] if spec else []
