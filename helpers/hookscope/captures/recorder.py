@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.buffers import Buffers
 from hookscope.captures.call import Call, Missing, Slot, Wanted
 from hookscope.captures.early_stop import EarlyStop
 from hookscope.captures.functorch import UNDER_TRANSFORM, is_wrapped
@@ -80,7 +79,6 @@ class PassRecorder(PassRecord):
         layers: Mapping[nn.Module, str],
         wanted: Wanted,
         fused: Mapping[nn.Module, FusedLayer],
-        buffers: Buffers | None = None,
     ) -> None:
         """Create the hooks, without registering them yet.
 
@@ -89,7 +87,6 @@ class PassRecorder(PassRecord):
             layers: the chosen layers, with their names.
             wanted: what to keep.
             fused: the fused layers around them.
-            buffers: memory to copy into.
 
         """
         self.writes = Overwrites()
@@ -99,7 +96,6 @@ class PassRecorder(PassRecord):
         self._model, self._layers, self._wanted, self._fused = modules.model, layers, wanted, fused
         self._modules = modules
         self._stack = ExitStack()  # removes the hooks
-        self._buffers = buffers
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._per_task = TaskLocal(_Strand)
@@ -146,9 +142,6 @@ class PassRecorder(PassRecord):
                 self.early_stop.owner = None
                 if self.early_stop.caught:
                     self.notes["the model caught the exception with which stop=True ends a pass, and continued"] = None
-            if self._buffers is not None:
-                self._buffers.trim()
-            self._buffers = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
@@ -254,7 +247,7 @@ class PassRecorder(PassRecord):
             self._count_bytes(form.bytes_of(tensor), call)
         reference = form.refers_to(tensor)
         try:
-            kept = form.part_of(tensor.detach()) if reference else form(tensor.detach(), self._buffers)
+            kept = form.part_of(tensor.detach()) if reference else form(tensor.detach())
         except Exception as error:
             reference, kept = False, keep_fallback(tensor, form, error, partial(self._say, call))
         if form.picks_nothing(tensor, kept):

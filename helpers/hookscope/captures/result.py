@@ -11,7 +11,6 @@ from typing import Any, Never, Self
 
 from torch import Tensor, nn
 
-from hookscope.captures.buffers import Buffers
 from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
 from hookscope.captures.early_stop import StopForward
 from hookscope.captures.error_notes import error_notes
@@ -186,7 +185,7 @@ class Capture(Result, Mapping[str, Layer]):
             raise RuntimeError("this capture is already open. Create another one with capture(...)")
         self._need_model()
         self.stopped = ""
-        self._record = PassRecorder(self.modules, self._layers, self._wanted, self._fused, Buffers(self._model))
+        self._record = PassRecorder(self.modules, self._layers, self._wanted, self._fused)
         self._open = self._entered = True
         try:
             self._record.register(self)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.buffers import Buffers
 from hookscope.captures.stats import Stats, unknown_stats
 
 __all__ = ["StorageOptions", "bytes_of", "keep_fallback"]
@@ -65,22 +64,15 @@ class StorageOptions:
     device: torch.device | None = None
     copy: bool = True
 
-    def __call__(self, tensor: Tensor, buffers: Buffers | None = None) -> Tensor:
-        """Return a detached copy of a tensor in this form.
-
-        Args:
-            tensor: any detached tensor.
-            buffers: memory to copy into.
-
-        """
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """Return a copy of a detached tensor in this form."""
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):  # autograd refuses the tensors that are made in that mode
-                return self(tensor, buffers)
+                return self(tensor)
         part = self.part_of(tensor)
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
         if (self.device is None or self.device == part.device) and dtype is part.dtype:
-            copy = buffers.copy(part) if buffers is not None else None
-            return part.clone() if copy is None else copy
+            return part.clone()
         return part.to(device=self.device, dtype=dtype, copy=True)
 
     def part_of(self, tensor: Tensor) -> Tensor:

@@ -27,8 +27,7 @@ _ROUNDING = 1e-5  # gradients below this fraction of the gradient of a random we
 class ModelPass:
     """Runs a model in `eval()` and captures the outputs of all its modules.
 
-    Training flags, buffers and the random state are restored. Parameters and their `.grad` stay the same. Each pass
-    reuses the memory of the previous one.
+    Training flags, buffers and the random state are restored. Parameters and their `.grad` stay the same.
 
     Args:
         model: the model.

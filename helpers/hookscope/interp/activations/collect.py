@@ -222,7 +222,7 @@ class _Collector:
 
     def _run_batch(self, batch: Any, samples: int, mark: str) -> None:
         self._first_state = self._first_state or fingerprint_state(self._model)
-        with self._seen.like() as seen:  # a fresh capture, because a second use would overwrite the memory of the first
+        with self._seen as seen:
             self._run(self._model, self._to_device(batch))
         found = name_outputs(seen, self._part, None if self._left_out is None else dict(self._left_out))
         if found.keys() != self._specs.keys():
