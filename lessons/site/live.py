@@ -28,15 +28,6 @@ _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable",
 MOST = 1_400_000  # characters that a page loads for one widget
 
 
-def recording() -> Any:
-    """Record one pass, there and back, through two layers."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-    with hookscope.record(net) as found:
-        net(torch.ones(1, 4, requires_grad=True)).sum().backward()
-    return found
-
-
 def _every_layer_and_channel(picker: Any) -> Iterator[Choice]:
     for choice in _every_layer(picker):
         yield choice
@@ -87,7 +78,6 @@ _OF_THE_PACKAGE: dict[type[HookWidget], Replay] = {
         },
         quiet=("width", "more"),
     ),
-    OrderPlayer: Replay.alone("index"),
     TokenPicker: Replay(
         ("layer", "token", "head", "show", "look"),
         {

@@ -38,55 +38,6 @@ picker
         pane=False,
         alone=False,
     ),
-    "OrderPlayer": Controls(
-        "Order player",
-        """
-import torch
-from torch import nn
-import hookscope
-from hookscope.widgets import OrderPlayer
-block = nn.Sequential()
-block.add_module("<img src=x onerror=alert(1)>", nn.Linear(4, 3))
-block.add_module("relu", nn.ReLU())
-model = nn.Sequential(block, nn.Linear(3, 2))
-x = torch.ones(1, 4, requires_grad=True)
-with hookscope.record(model, values=True) as recording:
-    model(x).sum().backward()
-player = OrderPlayer(recording)
-player
-""",
-        ("button:has-text('Last')",),
-        "player.index",
-        "19",
-        "[role=listbox]",
-        ("Home", "ArrowDown", "ArrowRight"),
-        "2",
-        pane=False,
-    ),
-    "AttentionPicker": Controls(
-        "Attention picker",
-        """
-import torch
-from torch import nn
-import hookscope
-from hookscope.widgets import AttentionPicker
-torch.manual_seed(0)
-layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
-net = nn.Sequential(layer, nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)).eval()
-tokens = ["<img src=x onerror=alert(1)>", "cat", "sat", "down"]
-maps = hookscope.attention(net, torch.randn(1, 4, 16), tokens=tokens)
-picker = AttentionPicker(maps)
-picker
-""",
-        (),
-        "picker.layer, picker.head",
-        "0.self_attn 0",
-        "select >> nth=1",
-        ("ArrowDown", "ArrowDown", "ArrowDown"),
-        "0.self_attn 3",
-        pane=False,
-        alone=False,
-    ),
     "PatchMap": Controls(
         "Patch map",
         """

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 
 import hookscope
 from hookscope import samples, widgets
 from hookscope_course.figures import registry
 from hookscope_course.figures.kit.promises import Promises
-from tests.shared.awkward import Net
 from tests.shared.language import gpt2
 from tests.shared.read import IDS, WORDS, Reader
-from tests.shared.recorded import nested, recorded
+from tests.shared.recorded import recorded
 from tests.shared.smallest_figure import add_smallest_figure
 
 
@@ -51,42 +49,6 @@ FIGURES: dict[str, Promises] = {
         ),
         model=DIGITS,
         together=False,
-    ),
-    "OrderPlayer": Promises(
-        lambda _: widgets.OrderPlayer(RECORDING),
-        {"index": 7},
-        refused=(
-            ("index", -2, "no event -2: set index from -1"),
-            ("index", 20, "to 19"),
-            ("index", "first", "index"),
-        ),
-        calls=(
-            (lambda _: widgets.OrderPlayer(nested()), "must be a Recording, not Sequential"),
-            (lambda _: widgets.OrderPlayer(RECORDING, kinds="forwards"), "The kinds are forward_pre, forward"),
-            (lambda _: widgets.OrderPlayer(RECORDING, kinds="step_pre"), "no events of kind step_pre"),
-            (lambda _: widgets.OrderPlayer(RECORDING, layers="0.2"), "Did you mean '0."),
-            (lambda _: widgets.OrderPlayer(RECORDING, layers="nowhere"), "The layers are (root), 0, 0.0"),
-            (lambda _: widgets.OrderPlayer(RECORDING, layers=[]), "Name at least one layer"),
-        ),
-    ),
-    "AttentionPicker": Promises(
-        lambda net: widgets.AttentionPicker(attention(net)),
-        {"layer": "wide", "head": 3, "sample": 1},
-        refused=(
-            ("layer", "wied", "did you mean 'wide'"),
-            ("head", 4, "no head 4"),
-            ("sample", 2, "no sample 2"),
-        ),
-        calls=(
-            (lambda _: widgets.AttentionPicker(attention(two_attentions()), layer="nothing"), "nothing"),
-            (lambda _: widgets.AttentionPicker(attention(two_attentions()), row=1), "no attribute 'row'"),
-            (lambda _: widgets.AttentionPicker(nn.ReLU()), "must be AttentionMaps, not ReLU"),
-            (
-                lambda _: widgets.AttentionPicker(hookscope.attention(nn.ReLU(), torch.ones(64))),
-                "no attention map to show",
-            ),
-        ),
-        model=two_attentions,
     ),
     "PatchMap": Promises(
         lambda net: widgets.PatchMap(patched(net), vocabulary=[f"word{number}" for number in range(20)]),
