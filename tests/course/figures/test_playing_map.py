@@ -196,7 +196,10 @@ def test_a_right_guess_goes_there_and_a_wrong_one_gets_its_reason():
     assert said.startswith("Not yet. The full backward hook fires when the gradient leaves the layer")
     assert said.endswith("Try again.")
     assert (quiz.index, quiz.score) == (0, (0, 3))
-    assert quiz.choose("forward_pre") == "Right. The forward pre-hook sees args = (3,) before forward runs."
+    assert (
+        quiz.choose("forward_pre")
+        == "Right, the forward pre-hook. The forward pre-hook sees args = (3,) before forward runs."
+    )
     assert quiz.index == 1
     assert quiz.step(5) == "forward computes weight · x = 2 · 3 = 6."
     quiz.choose("full_backward")
@@ -204,7 +207,7 @@ def test_a_right_guess_goes_there_and_a_wrong_one_gets_its_reason():
     assert said.startswith(
         "Not yet. The forward pre-hook has fired already, and fires once in a pass. It is the forward hook"
     )
-    assert quiz.choose("full_backward").startswith("Right.")
+    assert quiz.choose("full_backward").startswith("Right, the ")
     assert quiz.score == (1, 3)
     assert quiz.sentence.startswith("The pass is over"), "the last guess plays the pass to its end"
     with pytest.raises(RuntimeError, match="every hook has fired"):
@@ -216,7 +219,7 @@ def test_a_guess_begins_again_when_a_hook_moves_before_the_end():
     quiz.choose("forward_pre")
     quiz.move("forward", "tensor_x")
     assert (quiz.guesses, quiz.index) == ([], 0)
-    assert quiz.choose("forward_pre").startswith("Right.")
+    assert quiz.choose("forward_pre").startswith("Right, the ")
 
 
 def test_after_one_round_the_map_is_free():

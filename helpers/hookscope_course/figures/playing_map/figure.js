@@ -4,16 +4,10 @@ const NAMES = { x: "x", compute: "forward", y: "y", y_grad: "grad of y", step: "
 const FORWARD = new Set(["call", "forward_pre", "compute", "forward", "return"]);
 const SHORT = 560; // pixels; a narrower page gets the narrow map
 
-/** A value in four digits at most, as `shorten` in playing_map.py writes it. */
-function shorten(value) {
-  if (value < 10000) return String(value);
-  const power = Math.round(value).toString().length - 1;
-  return `${value / 10 ** power}·10${[...String(power)].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("")}`;
-}
-
 function draw(model, el) {
   const order = model.get("_order");
-  const { sentences, names, given: arguments_, waits, calls, multipliers, tries: most } = model.get("_words");
+  const { sentences, names, given: arguments_, waits, calls, multipliers, tries: most, facts: from, texts, replies } = model.get("_words");
+  const shorten = (value) => texts[value] ?? String(value);
   const isHook = (name) => name in names;
   const asks = model.get("_guess");
   const fixed = model.get("_fixed");
@@ -27,14 +21,10 @@ function draw(model, el) {
   const run = (number) => model.get("_runs")[number];
   const number = () => multipliers.reduce((sum, kind, bit) => sum + (hooks()[kind] === "multiply" ? 2 ** bit : 0), 0);
   const at = (name, which = number()) => run(which).slice(2 * order.indexOf(name), 2 * order.indexOf(name) + 2);
-  const facts = (which = number()) => (both ? {
-    x: at("call", which)[0], y: at("return", which)[0], start: at("start", which)[0], x_grad: at("end", which)[0],
-    weight_grad: at("post_accumulate_grad", which)[1], to_weight: at("tensor_weight", which)[0],
-    to_input: at("full_backward", which)[0],
-  } : { x: at("call", which)[0], y: at("return", which)[0] });
+  const facts = (which = number()) => Object.fromEntries(Object.entries(from).map(([name, [station, half]]) => [name, at(station, which)[half]]));
+  const replace = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => shorten(values[name]));
   const say = (name) => {
-    if (name === "end" && !both) return fill("The call is over: y = {y}.", facts());
     const [given, gave] = at(name);
     return fill(sentences[name][hooks()[name] === "multiply" ? 1 : 0], { ...facts(), given, gave });
   };
@@ -55,16 +45,16 @@ function draw(model, el) {
   const limit = () => (told() ? stations().length - 1 : stations().indexOf(asked()[known()]) - 1);
   const now = () => Math.min(model.get("index"), stations().length - 1);
   let verdict = "";
+  let reply = ""; // its kind: right, again, told
   const choose = (kind) => {
     const turn = known();
     const right = fires()[turn];
     const guesses = model.get("guesses").map((tries) => [...tries]);
     guesses[turn] = [...(guesses[turn] ?? []), kind];
-    const fired = fires().indexOf(kind) < turn;
-    const reason = fired ? `The ${names[kind]} has fired already, and fires once in a pass.` : waits[kind];
-    verdict = kind === right ? `Right, the ${names[kind]}.` :
-      guesses[turn].length < most ? `Not yet. ${reason} Try again.` : `Not yet. ${reason} It is the ${names[right]}.`;
-    const through = kind === right || guesses[turn].length >= most;
+    const reason = fires().indexOf(kind) < turn ? replace(replies.fired, { name: names[kind] }) : waits[kind];
+    reply = kind === right ? "right" : guesses[turn].length < most ? "again" : "told";
+    verdict = replace(replies[reply], { name: names[right], reason });
+    const through = reply !== "again";
     put(model, { guesses });
     if (through) goal = told() ? stations().length - 1 : stations().indexOf(right);
     show();
@@ -299,8 +289,8 @@ function draw(model, el) {
     if (!asks) touch.textContent = fixed ? "Click a hook to make it multiply by ten." : free_;
     if (asks) {
       const wait = `Which hook fires next? Click it. (${open + 1} of ${asked().length})`;
-      ask.textContent = told() ? `${verdict ? `${verdict.startsWith("Right") ? "Right. " : ""}${score()} ` : ""}${free_}` :
-        verdict.endsWith("again.") ? verdict : `${verdict} ${wait}`.trim();
+      ask.textContent = told() ? `${verdict ? `${reply === "right" ? "Right. " : ""}${score()} ` : ""}${free_}` :
+        verdict && reply === "again" ? verdict : `${verdict} ${wait}`.trim();
     }
     controls.show();
   };

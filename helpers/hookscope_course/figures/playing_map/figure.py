@@ -106,6 +106,25 @@ WAITS = {
     "tensor_x": "The tensor hook on x is given the gradient of x, and it has not come that far.",
 }
 
+REPLIES = {
+    "right": "Right, the {name}.",
+    "again": "Not yet. {reason} Try again.",
+    "told": "Not yet. {reason} It is the {name}.",
+    "fired": "The {name} has fired already, and fires once in a pass.",
+}
+"""What is said to a guess; `fired` is the reason where no hook waits."""
+FACTS = {
+    "x": ("call", 0),
+    "y": ("return", 0),
+    "start": ("start", 0),
+    "x_grad": ("end", 0),
+    "weight_grad": ("post_accumulate_grad", 1),
+    "y_grad": ("retain_grad", 0),
+    "to_weight": ("tensor_weight", 0),
+    "to_input": ("full_backward", 0),
+}
+"""The values that sentences and boxes name: the station, and what is taken there; 0 is given, 1 comes out."""
+
 
 class PlayingMap(HookWidget):
     """Play one call of a layer and the way back: hooks fire as the value passes, and can be moved.
@@ -176,8 +195,9 @@ class PlayingMap(HookWidget):
             name: place_map(set(shown), backward=backward, tray=not fixed, narrow=name == "narrow")
             for name in ("wide", "narrow")
         }
+        words = _words(order, runs)
         super().__init__(
-            _guess=guess, _fixed=fixed, _kinds=shown, _order=order, _runs=runs, _words=_words(), _layouts=layouts
+            _guess=guess, _fixed=fixed, _kinds=shown, _order=order, _runs=runs, _words=words, _layouts=layouts
         )
         self.hooks = hooks
         if not self.alt:
@@ -259,9 +279,7 @@ class PlayingMap(HookWidget):
         return first, len(self._asked())
 
     def _say(self, station: str) -> str:
-        sentences = SENTENCES[station]
-        if station == "end" and not self._backward():
-            sentences = ("The call is over: y = {y}.",)
+        sentences: list[str] = self._words["sentences"][station]
         at = 1 if self.hooks.get(station) == "multiply" else 0
         given, gave = self._at(station)
         facts = {name: shorten(value) for name, value in self._facts().items()}
@@ -276,9 +294,6 @@ class PlayingMap(HookWidget):
 
     def _facts(self) -> dict[str, float]:
         return _facts(self._order, self._runs[self._number()])
-
-    def _backward(self) -> bool:
-        return "start" in self._order
 
     def _asked(self) -> list[str]:
         """The hooks that are asked for, in the order in which they fire; they stay when hooks are moved later."""
@@ -299,15 +314,11 @@ class PlayingMap(HookWidget):
 
     def _verdict(self, turn: int) -> str:
         fires, tries = self._asked()[turn], self.guesses[turn]
-        if tries[-1] == fires:
-            return f"Right. {self._say(fires)}"
-        if tries[-1] in self._asked()[:turn]:
-            reason = f"The {PLACES[tries[-1]].name} has fired already, and fires once in a pass."
-        else:
-            reason = WAITS[tries[-1]]
-        if len(tries) < TRIES:
-            return f"Not yet. {reason} Try again."
-        return f"Not yet. {reason} It is the {PLACES[fires].name}: {self._say(fires)}"
+        has_fired = tries[-1] in self._asked()[:turn]
+        reason = REPLIES["fired"].format(name=PLACES[tries[-1]].name) if has_fired else WAITS[tries[-1]]
+        reply = "right" if tries[-1] == fires else "again" if len(tries) < TRIES else "told"
+        said = REPLIES[reply].format(name=PLACES[fires].name, reason=reason)
+        return said if reply == "again" else f"{said} {self._say(fires)}"
 
     # Checks.
 
@@ -421,7 +432,7 @@ def hook_pass(*kinds: str, backward: bool = True) -> PlayingMap:
 
 
 def shorten(value: float) -> str:
-    """Write a value in four digits at most, as the page does: 60, 2000, 2·10⁴."""
+    """Write a value in four digits at most: 60, 2000, 2·10⁴."""
     if value < 10_000:
         return f"{value:g}"
     power = len(f"{value:.0f}") - 1
@@ -450,18 +461,24 @@ def _table(backward: bool) -> tuple[list[str], list[list[float]]]:
 
 def _facts(order: list[str], run: list[float]) -> dict[str, float]:
     """Return the values of a run that sentences and boxes name."""
-    at = {name: (run[2 * place], run[2 * place + 1]) for place, name in enumerate(order)}
-    facts = {"x": at["call"][0], "y": at["return"][0]}
-    if "start" in at:
-        facts |= {"start": at["start"][0], "x_grad": at["end"][0], "weight_grad": at["post_accumulate_grad"][1]}
-        facts |= {"y_grad": at["retain_grad"][0], "to_weight": at["tensor_weight"][0]}
-        facts |= {"to_input": at["full_backward"][0]}
-    return facts
+    return {name: run[2 * order.index(at) + which] for name, (at, which) in _facts_of(order).items()}
 
 
-def _words() -> dict[str, Any]:
+def _facts_of(order: list[str]) -> dict[str, tuple[str, int]]:
+    """Return where the values come from that a pass has; without a way back, x and y only."""
+    return FACTS if "start" in order else {name: FACTS[name] for name in ("x", "y")}
+
+
+def _words(order: list[str], runs: list[list[float]]) -> dict[str, Any]:
+    """Return the sentences and tables that the page needs; the rules are in this file, and the page looks up."""
+    sentences = {name: list(each) for name, each in SENTENCES.items()}
+    if "start" not in order:
+        sentences["end"] = ["The call is over: y = {y}."]
     return {
-        "sentences": {name: list(each) for name, each in SENTENCES.items()},
+        "sentences": sentences,
+        "facts": _facts_of(order),
+        "texts": {f"{value:.0f}": shorten(value) for run in runs for value in run if shorten(value) != f"{value:g}"},
+        "replies": REPLIES,
         "names": {kind: place.name for kind, place in PLACES.items()},
         "given": GIVEN,
         "waits": WAITS,

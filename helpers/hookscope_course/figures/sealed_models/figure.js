@@ -1,13 +1,13 @@
 // Four sealed models: the symptom, four questions that cost a point, and a guess. All answers came with the widget.
 
 function draw(model, el) {
-  const { layers, mistakes, questions, worth, costs: [question, wrong] } = model.get("_choices");
+  const { layers, mistakes, questions, worth, costs: [question, wrong], points: left, replies } = model.get("_choices");
   const boxes = model.get("_boxes");
   const here = () => model.get("box") - 1;
   const same = (one, other) => one[0] === other[0] && one[1] === other[1];
   const isOpen = (at) => model.get("accused")[at].some((guess) => same(guess, boxes[at].right));
-  const points = (at) => Math.max(0, worth - question * model.get("asked")[at].length -
-    wrong * model.get("accused")[at].filter((guess) => !same(guess, boxes[at].right)).length);
+  const missed = (at) => model.get("accused")[at].filter((guess) => !same(guess, boxes[at].right)).length;
+  const points = (at) => left[model.get("asked")[at].length][Math.min(missed(at), worth)];
   const added = (trait, item) => model.get(trait).map((each, at) => (at === here() ? [...each, item] : each));
 
   const total = h("span", { class: "sm-total" });
@@ -46,9 +46,8 @@ function draw(model, el) {
     const guess = model.get("accused")[at].at(-1);
     const right = boxes[at].right;
     if (!guess) return "";
-    if (same(guess, right)) return `Right: ${right[0]}, ${right[1]}. ${points(at)} of ${worth} points.`;
-    if (guess[0] === right[0]) return "The layer is right, the mistake is not.";
-    return guess[1] === right[1] ? "The mistake is right, the layer is not." : "Neither the layer nor the mistake.";
+    const values = { layer: guess[0], mistake: guess[1], points: points(at), worth };
+    return replies[Number(guess[0] === right[0])][Number(guess[1] === right[1])].replace(/\{(\w+)\}/g, (_, name) => values[name]);
   };
   let drawn = "";
   const show = () => {

@@ -22,6 +22,12 @@ __all__ = ["SealedModels", "find_layer"]
 WORTH, QUESTION, WRONG = 5, 1, 2
 """The points of a box, and what a question and a wrong guess take away."""
 
+# What is said to a guess: [is the layer right][is the mistake right].
+REPLIES = [
+    ["Neither the layer nor the mistake.", "The mistake is right, the layer is not."],
+    ["The layer is right, the mistake is not.", "Right: {layer}, {mistake}. {points} of {worth} points."],
+]
+
 
 class SealedModels(HookWidget):
     """Four sealed models: each has one mistake. A box is worth 5 points, a question costs 1, a wrong guess 2.
@@ -70,6 +76,10 @@ class SealedModels(HookWidget):
                 "questions": QUESTIONS,
                 "worth": WORTH,
                 "costs": [QUESTION, WRONG],
+                "points": [
+                    [_count_points(asked, wrong) for wrong in range(WORTH + 1)] for asked in range(len(QUESTIONS) + 1)
+                ],
+                "replies": REPLIES,
             },
         )
         self._tell()
@@ -118,13 +128,8 @@ class SealedModels(HookWidget):
         if not self._is_open(self.box):
             self.accused = self._added(self.accused, [layer, mistake])
         right = self._right(self.box)
-        if [layer, mistake] == right:
-            return f"Right: {layer}, {mistake}. {self.points} of {WORTH} points."
-        if layer == right[0]:
-            return "The layer is right, the mistake is not."
-        return (
-            "The mistake is right, the layer is not." if mistake == right[1] else "Neither the layer nor the mistake."
-        )
+        reply = REPLIES[int(layer == right[0])][int(mistake == right[1])]
+        return reply.format(layer=layer, mistake=mistake, points=self.points, worth=WORTH)
 
     def run(self, x: Tensor | None = None) -> Tensor:
         """Run the model of the box on the table once, with its hooks; without `x`, on the input of its owner."""
@@ -152,8 +157,7 @@ class SealedModels(HookWidget):
 
     def _worth(self, box: int) -> int:
         wrong: int = sum(each != self._right(box) for each in self.accused[box - 1])
-        asked = len(self.asked[box - 1])
-        return max(0, WORTH - QUESTION * asked - WRONG * wrong)
+        return _count_points(len(self.asked[box - 1]), wrong)
 
     @traitlets.observe("box", "asked", "accused")
     def _tell(self, change: object = None) -> None:
@@ -210,6 +214,10 @@ def find_layer(box: int) -> Table:
             row[mistake.name] = "yes" if len(answers) == len(LAYERS) else "no"
         rows.append(row)
     return Table(rows, caption=f"Box {box}: does the answer name the layer?")
+
+
+def _count_points(asked: int, wrong: int) -> int:
+    return max(0, WORTH - QUESTION * asked - WRONG * wrong)
 
 
 def _sealed(puzzle: Puzzle) -> dict[str, Any]:

@@ -6,15 +6,14 @@ function draw(model, el) {
   const plain = model.get("_plain");
   const marked = (kind) => model.get("marks")[kind] ?? [];
   const revealed = (kind) => model.get("revealed").includes(kind);
-  const changes = (values, at) => values[at] !== plain[at];
   const guessed = (kind) => marked(kind).length > 0; // each hook changes something, so no mark is no guess
-  const wrong = ([kind, , , values]) => columns.filter((name, at) => guessed(kind) && marked(kind).includes(name) !== changes(values, at));
+  const wrong = ([kind, , , , , changes]) => columns.filter((name, at) => guessed(kind) && marked(kind).includes(name) !== changes[at]);
 
   const say = h("p", { class: "sc-say", role: "status" });
   const why = h("div", { class: "tt-why", role: "status" });
   let told = null; // the row whose reasons stand below the table, where they move no row
   const lines = rows.map((row) => {
-    const [kind, name, does, values, reasons] = row;
+    const [kind, name, does, values, , changes] = row;
     const cells = columns.map((column, at) => {
       const button = h("button", { type: "button", class: "tt-cell", onclick: () => {
         if (revealed(kind)) return;
@@ -23,7 +22,7 @@ function draw(model, el) {
         put(model, { marks: { ...model.get("marks"), [kind]: columns.filter((each) => next.includes(each)) } });
       } });
       const show = () => {
-        const [on, known, right] = [marked(kind).includes(column), revealed(kind), changes(values, at)];
+        const [on, known, right] = [marked(kind).includes(column), revealed(kind), changes[at]];
         const [judged, good] = [known && guessed(kind), on === right];
         button.setAttribute("aria-pressed", String(on));
         button.setAttribute("aria-disabled", String(known));
@@ -72,13 +71,13 @@ function draw(model, el) {
   /** The reasons for one row: the last that was run, or the one whose "why?" was pressed. */
   const explain = () => {
     if (told && !revealed(told[0])) told = null;
-    const [, name, , values, reasons] = told ?? rows[0];
+    const [, name, , values, reasons, changes] = told ?? rows[0];
     const missed = told ? wrong(told) : [];
     why.replaceChildren(...(told ? [h("p", {}, h("b", {}, `The ${name}`)), ...columns.map((column, at) => {
       const good = !missed.includes(column);
       const sign = h("span", { class: good ? "tt-good" : "tt-bad", "aria-label": good ? "right" : "wrong" }, good ? "✓ " : "✗ ");
       return h("p", { class: "tt-reason" }, guessed(told[0]) ? sign : "",
-        h("b", {}, `${column} ${changes(values, at) ? "becomes" : "stays"} ${values[at]}: `), reasons[at]);
+        h("b", {}, `${column} ${changes[at] ? "becomes" : "stays"} ${values[at]}: `), reasons[at]);
     })] : [h("p", { class: "tt-soft" }, "When you have run a row, the reasons stand here.")]));
   };
   const render = () => {

@@ -105,7 +105,7 @@ class TenTimesGame(HookWidget):
 
     marks: Any = traitlets.Dict().tag(sync=True)
     revealed: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    _rows: Any = traitlets.List().tag(sync=True)  # kind, name, what it does, values, reasons
+    _rows: Any = traitlets.List().tag(sync=True)  # kind, name, what it does, values, reasons, changes
     _plain: Any = traitlets.List().tag(sync=True)
     _columns: Any = traitlets.List(list(COLUMNS)).tag(sync=True)
 
@@ -123,6 +123,7 @@ class TenTimesGame(HookWidget):
                 DOES[kind],
                 list(self._values[kind].values()),
                 list(REASONS[kind].values()),
+                [name in self._reached(kind) for name in COLUMNS],
             ]
             for kind in self._kinds
         ]
