@@ -138,7 +138,7 @@ def test_patch_map(slow: Lab) -> None:
         assert slow.kernel("print(patches.layer, patches.column, patches.cell.name)") == "1 1 1, position 1 'cat'"
         expect(stage.locator(".pm-caption")).to_contain_text("1, position 1 'cat':", timeout=1)
         expect(stage.locator("[aria-selected=true]")).to_have_attribute("data-place", "1", timeout=1)
-        assert stage.locator(".pm-lines .hs-code").inner_text().strip() == slow.kernel("print(patches.lines)")
+        assert stage.locator(".pm-words").inner_text() == slow.kernel("print(patches.cell.words)")
 
 
 def test_token_picker(slow: Lab) -> None:

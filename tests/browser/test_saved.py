@@ -76,7 +76,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     patches.get_by_role("gridcell").last.click(force=True)
     expect(cell).to_have_attribute("aria-label", str(chosen))
     expect(patches.locator(".pm-caption")).to_contain_text("with the edit")
-    expect(patches.locator(".pm-lines .hs-code")).to_contain_text("e.swap(")
+    expect(patches.locator(".pm-words")).to_contain_text("is patched from the source")
     reads = page.get_by_role("region", name="Token picker")
     reads.locator(".tk-map").focus()
     page.keyboard.press("ArrowUp")

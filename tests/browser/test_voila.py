@@ -112,7 +112,7 @@ def test_patch_map(page: Page) -> None:
     grid.focus()
     page.keyboard.press("ArrowDown")
     expect(caption).to_contain_text("1, position 1 'cat':")
-    expect(patches.locator(".pm-lines .hs-code")).to_contain_text("e.swap('1', seen, at[:, 1])")
+    expect(patches.locator(".pm-words")).to_contain_text("Position 1 'cat' of the output of 1 is patched")
 
 
 def test_token_picker(page: Page) -> None:

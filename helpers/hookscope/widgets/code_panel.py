@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import traitlets
@@ -11,21 +10,13 @@ import traitlets
 from hookscope.explanations.code import capture_code
 from hookscope.widgets.base import HookWidget
 
-__all__ = ["CodeWidget", "write_or_explain", "write_output_code"]
+__all__ = ["CodeWidget", "write_output_code"]
 
 
 class CodeWidget(HookWidget):
     """A widget with a panel "Show the PyTorch code", which `codePanel` in common.js draws."""
 
     code = traitlets.Unicode(help="plain torch code for the current choice").tag(sync=True)
-
-
-def write_or_explain(write: Callable[[], str]) -> str:
-    """Return the code, or the reason why there is none, as a comment."""
-    try:
-        return write()
-    except ValueError as error:
-        return textwrap.fill(str(error), 88, initial_indent="# ", subsequent_indent="# ")
 
 
 def write_output_code(layer: str, pick: str, end: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The panel "Show the PyTorch code" of three widgets: its lines run, and give what the widget shows."""
+"""The panel "Show the PyTorch code" of two widgets: its lines run, and give what the widget shows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from torch import Tensor, nn
 
 import hookscope
 from hookscope import census, samples
-from hookscope.interp.sweeps import Cell
-from hookscope.interp.widgets.patch_code import write_patch_code
-from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
+from hookscope.widgets import LayerPicker, TokenPicker
 from hookscope.widgets.base import assets
-from tests.package.interp.sweeps.test_one_cell import SWEEPS, of_scores
 from tests.shared.awkward import Do, Net
 from tests.shared.language import IDS, gpt2
-from tests.shared.swept import Gated, given, sweep
 
 X = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
 
@@ -32,7 +28,7 @@ def run(code: str, model: nn.Module, **names: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["picker", "patch_map", "token"])
+@pytest.mark.parametrize("name", ["picker", "token"])
 def test_the_page_has_the_panel(name: str) -> None:
     folder = "interp/widgets" if name != "picker" else "widgets"
     script, _ = assets(Path(hookscope.__file__).parent / folder / name)
@@ -99,55 +95,3 @@ def test_a_token_picker_of_other_layouts_and_calls(batch_first: bool) -> None:
     stream = run(picker.code, net, x=x)["stream"]
     assert float(stream.norm()) == pytest.approx(float(picker.reading.norm[1, 1]), rel=1e-5)
     assert ("# sample 0, token 1" in picker.code) == batch_first
-
-
-@pytest.mark.parametrize("source", ["as swept", "zero", "mean"])
-@pytest.mark.parametrize("name", [name for name in SWEEPS if name != "random numbers"])
-def test_a_patch_map_s_lines_give_the_number_of_the_sweep(name: str, source: str) -> None:
-    make, inputs, layers, swept_source, options = SWEEPS[name]
-    net, (args, kwargs) = make(), given(inputs)
-    options = {"metric": of_scores, "progress": False} | options
-    found = sweep(net, inputs, layers, swept_source if source == "as swept" else source, **options)
-    others = found.made.inputs
-    names = {} if others is None else {"source": others.kwargs or others.args}
-    for cell in (Cell(found, layer, column) for layer in found.layers for column in found.columns):
-        output = run(write_patch_code(cell), net, inputs=args, kwargs=kwargs, **names)["output"]
-        assert float(options["metric"](output)) == pytest.approx(cell.value, rel=1e-5, abs=1e-6)
-
-
-def test_a_patch_map_says_what_it_cannot_write() -> None:
-    make, inputs, layers, source, options = SWEEPS["random numbers"]
-    found = sweep(net := make(), inputs, layers, source, progress=False, **options)
-    assert "a pass draws random numbers or changes the model" in " ".join(PatchMap(found).code.split("\n# "))
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
-    heads = sweep(layer, torch.randn(1, 3, 8), "self_attn", "zero", heads=[0, 1], metric=lambda y: y[0, 0, 0])
-    code = PatchMap(heads).code
-    assert all(line.startswith("# ") for line in code.splitlines())
-    assert "explain cannot write code for an edit deep inside" in code
-    assert net is not None
-
-
-def test_a_patch_map_s_lines_are_few() -> None:
-    torch.manual_seed(0)
-    net, (x, y) = Gated().eval(), torch.randn(2, 3, 5, 8)
-    found = sweep(net, x, "stem", y, positions=range(5), metric=of_scores, progress=False)
-    assert PatchMap(found, layer="stem", column=1).code == (
-        "import torch\n\n"
-        "# source: your other inputs, from which the patch comes\n"
-        "kept = []  # the values of the layer for source\n\n\n"
-        "def keep(module, args, output):\n"
-        "    kept.append(output.clone())\n\n\n"
-        "def patch(module, args, output):\n"
-        "    new = output.clone()  # a copy: others may hold the tensor itself\n"
-        "    new[:, 1] = kept[0][:, 1]\n"
-        "    return new\n\n\n"
-        "def run(hook, *args, **kwargs):\n"
-        "    handle = model.get_submodule('stem').register_forward_hook(hook)\n"
-        "    try:\n"
-        "        with torch.no_grad():\n"
-        "            return model(*args, **kwargs)\n"
-        "    finally:\n"
-        "        handle.remove()  # otherwise the hook fires in every later pass\n\n\n"
-        "run(keep, *source)\n"
-        "output = run(patch, *inputs)\n"
-    )

@@ -1,4 +1,4 @@
-"""Run one cell of a sweep by `hookscope.edit`, and write its edit in words and as code."""
+"""Run one cell of a sweep by `hookscope.edit`, and describe its edit in words."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.captures import capture
-from hookscope.explanations.code import index_text
 from hookscope.interp.edits import edit
 from hookscope.interp.edits.parts import get
 from hookscope.interp.sweeps.outputs import relative_gap, to_number
@@ -28,10 +27,9 @@ __all__ = ["Cell", "Outcome"]
 _TOLERANCE = 1e-5  # of the scale: larger differences are not rounding
 _SAVED = (
     "this sweep was saved or copied, which drops the model, its inputs and the metric. Run the sweep again to run a "
-    "cell or to get its lines"
+    "cell"
 )
 _FREED = "the model of this sweep was freed, because no variable holds it. Keep it in a variable, and sweep again"
-_KEEP = ("kept = []", "", "", "def look(tensor):", "    kept.append(tensor)", "    return tensor", "", "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +54,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _EditCall:
-    """The call of a method of `Edit`: its name, the value as code, the index, and the keyword arguments."""
+    """The call of a method of `Edit`: its name, the value, the index, and the keyword arguments."""
 
     verb: str
-    value: str
+    value: Any
     at: Any
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
 
 
 class Cell:
@@ -189,73 +187,6 @@ class Cell:
         name = label if call is None else label.removesuffix(f"#{call}")
         return "" if name == "(root)" else name
 
-    def _make_edit(self) -> _EditCall:
-        made, row = self.made, self.row
-        options: dict[str, Any] = {}
-        at = ... if self.sweep.kind in ("layer", "head") else self.index
-        if self.sweep.kind == "head":
-            options["heads"] = self.column
-        elif row.way:
-            keys = tuple(key for _, key in row.way)
-            options["part"] = keys[0] if len(keys) == 1 else keys
-        if row.call is not None:
-            options["calls"] = row.call
-        if made.source == "zero":
-            return _EditCall("set", "0", at, options)
-        if row.to == "heads" and made.inputs is not None:  # a capture does not see these heads
-            return _EditCall("set", "kept[0]" + ".mean(0, keepdim=True)" * (made.source == "mean"), at, options)
-        if made.source == "run":
-            return _EditCall("swap", "seen", at, options)
-        if made.inputs is not None and row.call is not None:  # edit.mean averages all calls of a capture
-            return _EditCall("set", "mean" + ("" if self.index is ... else index_text(self.index)[2:]), at, options)
-        return _EditCall("mean", "None" if made.inputs is None else "seen", at, options)
-
-    @property
-    def lines(self) -> str:
-        """Code with `hookscope.edit` that runs the cell; it uses `model`, `inputs`, `kwargs` and maybe `source`.
-
-        Raises:
-            ValueError: the sweep was pickled.
-
-        """
-        made, row, call = self.made, self.row, self._make_edit()
-        at = [] if call.at is ... else [index_text(call.at)]
-        given = [repr(self._edit_name), call.value, *at]
-        if call.value == "None":
-            given = [given[0], *(f"at={text}" for text in at)]
-        options = [f"{name}={value!r}" for name, value in call.options.items()]
-        captures = made.inputs is not None and row.to != "heads"
-        names = ["at"] * (call.at is not ...) + ["capture"] * captures + ["edit"]
-        lines = ["import torch", f"from hookscope import {', '.join(names)}", ""]
-        if captures:
-            inputs = ", inputs=True" if row.to == "input" else ""
-            lines += [
-                f"with torch.no_grad(), capture(model, {row.layer!r}{inputs}) as seen:",
-                f"    model({made.source_written})",
-            ]
-        elif made.inputs is not None:
-            lines += [
-                *_KEEP,
-                "with torch.no_grad(), edit(model) as looking:",
-                f"    looking.map({', '.join([given[0], 'look', *options])})",
-                f"    model({made.source_written})",
-            ]
-        if call.value.startswith("mean"):
-            lines += [f"mean = {self._write_path()}.mean(0, keepdim=True)"]
-        lines += [
-            "with torch.no_grad(), edit(model) as e:",
-            f"    e.{call.verb}({', '.join(given + options)})",
-            f"    output = model({made.given.written()})",
-        ]
-        return "\n".join(lines)
-
-    def _write_path(self) -> str:
-        """Write the expression for the tensor in a capture."""
-        row, keys = self.row, self.row.way
-        text = f"seen[{row.layer!r}].calls[{(row.call or 1) - 1}]."
-        text += "output" if row.to == "output" else "kwargs" if isinstance(keys[0][1], str) else "args"
-        return text + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)
-
     # -- run it -------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
@@ -268,45 +199,61 @@ class Cell:
             NotEditedError: the edit did not happen; says why.
 
         """
-        made, call = self.made, self._make_edit()
+        made = self.made
         with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
             # Such as that a fused path is switched off. The notes say whether the numbers differ.
             warnings.filterwarnings("ignore", "hookscope: ")
             before = self._run_model(made.given)
-            value = self._run_source(call)
+            call = self._make_edit()
             with edit(self.model) as edited:
-                getattr(edited, call.verb)(self._edit_name, value, call.at, **call.options)
+                getattr(edited, call.verb)(self._edit_name, call.value, call.at, **call.options)
                 after = self._run_model(made.given)
             baseline, changed = to_number(made.metric(before)), to_number(made.metric(after))
         return Outcome(before, after, baseline, changed, tuple(self._note_differences(baseline, changed)))
 
-    def _run_source(self, call: _EditCall) -> Any:
-        """Run the source if there is one, and return the value for the edit."""
-        made, row, model = self.made, self.row, self.model
+    def _make_edit(self) -> _EditCall:
+        """Run the source if there is one, and return the edit."""
+        made, row = self.made, self.row
+        at = ... if self.sweep.kind in ("layer", "head") else self.index
+        options: dict[str, Any] = {}
+        if self.sweep.kind == "head":
+            options["heads"] = self.column
+        elif row.way:
+            keys = tuple(key for _, key in row.way)
+            options["part"] = keys[0] if len(keys) == 1 else keys
+        if row.call is not None:
+            options["calls"] = row.call
+        if made.source == "zero":
+            return _EditCall("set", 0, at, options)
         if made.inputs is None:
-            return 0 if call.value == "0" else None
-        if row.to == "heads":
-            kept: list[Tensor] = []
-
-            def look(tensor: Tensor) -> Tensor:
-                kept.append(tensor)
-                return tensor
-
-            with edit(model) as looking:
-                looking.map(self._edit_name, look, **call.options)
-                self._run_model(made.inputs)
-            return kept[0].mean(0, keepdim=True) if made.source == "mean" else kept[0]
-        with capture(model, row.layer, inputs=row.to == "input") as seen:
+            return _EditCall("mean", None, at, options)
+        if row.to == "heads":  # a capture does not see these heads
+            value = self._run_source_heads(made.inputs, options)
+            return _EditCall("set", value.mean(0, keepdim=True) if made.source == "mean" else value, at, options)
+        with capture(self.model, row.layer, inputs=row.to == "input") as seen:
             self._run_model(made.inputs)
-        if call.value == "seen":
-            return seen
-        captured = seen[row.layer].calls[(row.call or 1) - 1]
-        if row.to == "output":
-            values: Any = captured.output
-        else:
-            values = {**dict(enumerate(captured.args)), **captured.kwargs}
+        if made.source == "run":
+            return _EditCall("swap", seen, at, options)
+        if row.call is None:
+            return _EditCall("mean", seen, at, options)
+        # edit.mean averages all calls of a capture.
+        call = seen[row.layer].calls[row.call - 1]
+        values: Any = call.output if row.to == "output" else {**dict(enumerate(call.args)), **call.kwargs}
         tensor: Tensor = get(values, tuple(key for _, key in row.way))
-        return tensor.mean(0, keepdim=True)[self.index]
+        return _EditCall("set", tensor.mean(0, keepdim=True)[self.index], at, options)
+
+    def _run_source_heads(self, inputs: Inputs, options: dict[str, Any]) -> Tensor:
+        """Run the source, and return the values that the edit would change."""
+        kept: list[Tensor] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.append(tensor)
+            return tensor
+
+        with edit(self.model) as looking:
+            looking.map(self._edit_name, keep, **options)
+            self._run_model(inputs)
+        return kept[0]
 
     def _run_model(self, inputs: Inputs) -> Any:
         with self._preserve_state(inputs):

@@ -61,10 +61,6 @@ class Inputs:
             "dict of keyword arguments"
         )
 
-    def written(self, args: str = "inputs", kwargs: str = "kwargs") -> str:
-        """Write the arguments of a call, for variables with these names."""
-        return ", ".join([f"*{args}"] * bool(self.args) + [f"**{kwargs}"] * bool(self.kwargs))
-
     @property
     def samples(self) -> int:
         """The number of samples, also in a list of images; 0 if it is unknown."""

@@ -63,8 +63,6 @@ class SweepInputs:
         source: "run", "zero" or "mean".
         inputs: the inputs of the run on the source; None if the source is zero, or the mean over the sweep's inputs.
         metric: the metric.
-        random: whether a pass draws random numbers.
-        writes: whether a pass changes a buffer, or an attribute of a module.
         model: a weak reference to the model, so that a sweep keeps no weights in memory.
         given: the inputs of the sweep.
         state: the state of torch's CPU generator before each pass; None if no pass draws random numbers.
@@ -76,19 +74,9 @@ class SweepInputs:
     source: str
     inputs: Inputs | None
     metric: Callable[[Any], Any]
-    random: bool
-    writes: bool
     model: weakref.ref[nn.Module]
     given: Inputs
     state: Tensor | None
-
-    @property
-    def source_written(self) -> str:
-        """The arguments of the run on the source, as code; "" without such a run."""
-        if self.inputs is None:
-            return ""
-        args = "inputs" if self.inputs.args is self.given.args else "source"
-        return self.inputs.written(args, "kwargs" if self.inputs.kwargs is self.given.kwargs else "source")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

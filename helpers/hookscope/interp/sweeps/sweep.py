@@ -138,7 +138,7 @@ def sweep(
                 RowSite(site.label, site.name, site.to, site.call, baseline.ways[site], site.width)
                 for site in sites
             ),
-            header.axis or 1, kind, others, metric, baseline.random, baseline.writes,
+            header.axis or 1, kind, others, metric,
             weakref.ref(model), inputs, rng_state if baseline.random else None,
         ),
         undone if bool(undone.any()) else None,

@@ -141,7 +141,6 @@ function outcome(model) {
   const position = choice(model, "position", [], Number);
   const fields = { sample: field("Sample", sample), position: field("Position in the output", position) };
   const counted = (count) => Array.from({ length: Math.min(count, 4096) }, (_, index) => [index, String(index)]);
-  const edit = h("div", { class: "pm-lines" }, h("h4", {}, "The edit"), codeLines(model, "lines", "The edit"));
   const show = () => {
     caption.textContent = model.get("_caption");
     words.textContent = model.get("_words");
@@ -156,15 +155,13 @@ function outcome(model) {
     position.fill([[-1, "last"], ...counted(model.get("_positions"))]);
     fields.sample.hidden = !names || model.get("_samples") < 2;
     fields.position.hidden = !names || model.get("_positions") < 2;
-    edit.hidden = !model.get("lines");
   };
   show();
-  listen(model, caption, "_caption _words _notes _metric _title _rows _samples _positions lines", show);
-  return h("section", { class: "pm-outcome", "aria-label": "Selected cell" }, caption, notes,
+  listen(model, caption, "_caption _words _notes _metric _title _rows _samples _positions", show);
+  return h("section", { class: "pm-outcome", "aria-label": "Selected cell" }, caption, words, notes,
     h("div", { class: "hs-columns" },
-      h("div", { class: "pm-part" }, h("table", { class: "pm-metric" }, h("caption", {}, "The metric"), metric),
-        h("div", { class: "hs-row" }, fields.sample, fields.position), output),
-      h("div", { class: "pm-part" }, words, edit, codePanel(model))));
+      h("div", { class: "pm-part" }, h("table", { class: "pm-metric" }, h("caption", {}, "The metric"), metric)),
+      h("div", { class: "pm-part" }, h("div", { class: "hs-row" }, fields.sample, fields.position), output)));
 }
 
 /** Fill a table with a header and rows of texts. */

@@ -13,12 +13,10 @@ import traitlets
 from hookscope.interp.sweeps import Cell, Sweep
 from hookscope.interp.sweeps.cell import Outcome
 from hookscope.interp.widgets.output_table import Labels, compare_outputs
-from hookscope.interp.widgets.patch_code import write_patch_code
 from hookscope.pictures import Rows
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text
-from hookscope.widgets.base import assets, show_errors
-from hookscope.widgets.code_panel import CodeWidget, write_or_explain
+from hookscope.widgets.base import HookWidget, assets, show_errors
 
 __all__ = ["PatchMap"]
 
@@ -27,11 +25,11 @@ _CHOICES = ("layer", "column", "sample", "position")
 _MOST_CELLS = 200_000
 
 
-class PatchMap(CodeWidget):
+class PatchMap(HookWidget):
     """Choose a cell of a sweep, and compare the model's output with and without its edit.
 
-    The widget runs the edit of the cell again, alone, and reports if its metric differs from the sweep. It also shows
-    the code of the edit, with hookscope and in plain torch. Limits: docs/limits/patch_map.md.
+    The widget runs the edit of the cell again, alone, and reports if its metric differs from the sweep.
+    Limits: docs/limits/patch_map.md.
 
     Args:
         sweep: the result of `hookscope.sweep(...)`.
@@ -82,7 +80,6 @@ class PatchMap(CodeWidget):
     _rows: Any = traitlets.List().tag(sync=True)  # the header, then the rows
     _samples = traitlets.Int(1).tag(sync=True)
     _positions = traitlets.Int(0).tag(sync=True)
-    lines = traitlets.Unicode(help="code of the cell's edit, with `hookscope.edit`").tag(sync=True)
 
     def __init__(
         self, sweep: Sweep, *, vocabulary: Labels | None = None, classes: Labels | None = None, **chosen: Any
@@ -194,13 +191,11 @@ class PatchMap(CodeWidget):
 
     def _run(self) -> None:
         """Show the cell as the sweep has it, then run it again. If it cannot run, show the reason."""
-        cell, sweep = self._cell, self._sweep
+        cell = self._cell
         self.outcome = None
-        self._title, self._rows, self.lines, self.code = "", [], "", ""
+        self._title, self._rows = "", []
         self._words, self._notes = cell.words, []
         self._show_metric(cell.value if cell.was_run else None)
-        if sweep.made is not None:
-            self.lines, self.code = cell.lines, write_or_explain(lambda: write_patch_code(cell))
         if gone := cell.gone:
             self._notes = [f"{gone[:1].upper()}{gone[1:]}."]
             return

@@ -74,7 +74,7 @@ def test_each_cell_is_what_an_edit_gives(name: str, source: str) -> None:
     assert not any("forward" in vars(module) for module in net.modules())
     assert len(set(found.values.flatten().tolist())) == found.values.numel()
     assert bool(found.batches) == (name != "tokens first")
-    same_cells(net, x, found, [(layer, head) for layer in found.layers for head in (0, 1)], fused=True)
+    same_cells(net, found, [(layer, head) for layer in found.layers for head in (0, 1)], fused=True)
 
 
 def test_a_head_set_to_zero_is_one_whose_columns_in_the_projection_are_zero() -> None:
@@ -147,25 +147,6 @@ def test_a_cell_that_is_run_warns_of_nothing() -> None:
     found = sweep(net, x, layers, others, heads=[0, 1], metric=logit, progress=False)
     assert Cell(found, found.layers[0], 1).run().value == pytest.approx(float(found.values[0, 1]), rel=1e-4)
     assert not census(net)
-
-
-def test_the_lines_for_a_cell() -> None:
-    net = looks(True)
-    found = sweep(net, TEXT, "attn#2", TEXT_TOO, heads=[0, 1], metric=logit, progress=False)
-    assert Cell(found, "attn#2", 1).lines == (
-        "import torch\n"
-        "from hookscope import edit\n\n"
-        "kept = []\n\n\n"
-        "def look(tensor):\n"
-        "    kept.append(tensor)\n"
-        "    return tensor\n\n\n"
-        "with torch.no_grad(), edit(model) as looking:\n"
-        "    looking.map('attn', look, heads=1, calls=2)\n"
-        "    model(*source)\n"
-        "with torch.no_grad(), edit(model) as e:\n"
-        "    e.set('attn', kept[0], heads=1, calls=2)\n"
-        "    output = model(*inputs)"
-    )
 
 
 def test_a_projection_of_which_only_the_weight_is_used_is_named() -> None:
