@@ -64,6 +64,14 @@ def test_importing_the_checks_of_a_chapter_loads_no_interp() -> None:
     assert not [name for name in loaded if name.startswith("hookscope.interp")]
 
 
-def test_every_public_name_comes_when_it_is_asked_for() -> None:
-    code = "import hookscope\nfor name in hookscope.__all__:\n    assert name in dir(hookscope), name\n"
-    assert "hookscope.interp.sweeps" in modules_of_ours(code + "    getattr(hookscope, name)")
+@pytest.mark.parametrize(
+    ("module", "last"), [("hookscope", "interp.sweeps"), ("hookscope.widgets", "interp.widgets.token")]
+)
+def test_dir_has_the_public_names_alone_and_they_come_when_asked_for(module: str, last: str) -> None:
+    code = (
+        f"import {module} as module\n"
+        "for name in module.__all__:\n    getattr(module, name)\n"
+        "assert [name for name in dir(module) if name[:2] != '__'] == sorted(module.__all__), dir(module)\n"
+        "assert {'__all__', '__doc__'} <= {*dir(module)}"
+    )
+    assert f"hookscope.{last}" in modules_of_ours(code)

@@ -39,5 +39,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List all widgets, including those that are not imported yet."""
-    return sorted({*globals(), *__all__})
+    """List the public names, including those that are imported later."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
