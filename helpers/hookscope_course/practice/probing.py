@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -108,30 +107,6 @@ def is_close(answer: object, expected: Tensor) -> bool:
     if not isinstance(answer, Tensor) or answer.shape != expected.shape:
         return False
     return torch.allclose(answer, expected.to(answer.dtype), rtol=1e-3, atol=1e-5)
-
-
-@contextmanager
-def no_crash_at_stale_views() -> Iterator[None]:
-    """Let an answer register a hook on a view after its base was edited in place, on every torch.
-
-    Torch before 2.15 kills Python there, unless the view's `grad_fn` was read before: that makes it anew.
-    """
-
-    def register(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Any:
-        assert tensor.is_leaf or tensor.grad_fn
-        return original(tensor, hook)  # type: ignore[no-untyped-call]
-
-    original = Tensor.register_hook
-    if stale_views_are_safe():
-        yield
-        return
-    with patch.object(Tensor, "register_hook", register):
-        yield
-
-
-def stale_views_are_safe() -> bool:
-    """Whether this torch survives a hook on a view whose base was edited in place."""
-    return [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 15]
 
 
 class Broken(Exception):  # noqa: N818  # a layer that broke, in the words of the feedback
