@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hookscope_course.paths import again
 
 if TYPE_CHECKING:
-    from hookscope_course.practice.card import Card
+    from hookscope_course.practice.feedback_card import Card
 
 NEEDED = ("torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "nbval", "hookscope")
 COURSE_TORCH = "2.15"  # what every sentence and every saved output of the course was run on
@@ -28,7 +28,7 @@ def setup() -> Card:
         Setup complete: torch ...
 
     """
-    from hookscope_course.practice.card import Card  # needs packages that `examine` has looked for
+    from hookscope_course.practice.feedback_card import Card  # needs packages that `examine` has looked for
 
     found, missing = {}, []
     for package in NEEDED:

@@ -9,7 +9,7 @@ from torch import nn
 
 from hookscope import census, samples
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
 def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) -> Wrong | None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from hookscope import census, record
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import (
+from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     SWALLOWED,
     Breaks,

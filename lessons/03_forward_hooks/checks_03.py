@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
 class _Returns(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookscope import samples
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, with_others
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, with_others
 
 
 class _Double(nn.Module):

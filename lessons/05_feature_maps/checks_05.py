@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import (
+from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     SWALLOWED,
     Breaks,

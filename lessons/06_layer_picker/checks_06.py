@@ -12,7 +12,7 @@ from hookscope import capture, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
 from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice import Wrong
-from hookscope_course.practice.probing import SWALLOWED, Breaks, left_on, swallows, with_others
+from hookscope_course.practice.check_helpers import SWALLOWED, Breaks, left_on, swallows, with_others
 
 
 def check_q1(layer: object) -> Wrong | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING
+from hookscope_course.practice.check_helpers import CALLS_NOTHING
 
 
 def _numbers(values: Any) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, with_others
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, with_others
 
 
 class _Product(nn.Module):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows
-from hookscope_course.practice.probing import (
+from hookscope_course.practice.check_helpers import (
     SWALLOWED,
     Breaks,
     fill_grads,

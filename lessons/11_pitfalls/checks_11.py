@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, allows, blind_to, probing
-from hookscope_course.practice.nets import NO_HOOK, left_on, linear, numbers, row, swallowed
-from hookscope_course.practice.probing import CALLS_NOTHING, registrations
+from hookscope_course.practice import Wrong, allows, blind_to, check_helpers
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, registrations
+from hookscope_course.practice.probe_models import NO_HOOK, left_on, linear, numbers, row, swallowed
 
 
 @allows("attributes")
@@ -26,7 +26,7 @@ def check_q1(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
 
 def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module, x: Tensor) -> Wrong | None:
     calls: list[object] = []
-    probing.with_others(net).register_forward_pre_hook(lambda module, args: calls.append(module))
+    check_helpers.with_others(net).register_forward_pre_hook(lambda module, args: calls.append(module))
     with registrations() as registered:
         counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
@@ -34,7 +34,7 @@ def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module
         return Wrong(
             f"the cell ran three times, with one call of the net each time, and counted {numbers(counted)}{other}"
         )
-    found = probing.left_on(net) - 1
+    found = check_helpers.left_on(net) - 1
     if found > 1:
         return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
     if len(calls) != 3:
@@ -64,7 +64,7 @@ def _wrong_notes(net_class: Callable[[], nn.Module]) -> Wrong | None:
         net(row(3.0))
         if net.seen != [*expected, expected[-1]]:
             return Wrong(f"a fourth call gave the same as the third, and the net stored {numbers(net.seen)}")
-        if (found := probing.left_on(net)) > 1:
+        if (found := check_helpers.left_on(net)) > 1:
             return Wrong(f"after four calls {found} hooks are on the net; register one hook, when the net is created")
         if not returned[0].requires_grad:
             return Wrong("with the hook, the net's output has lost its gradient")
@@ -131,7 +131,7 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
         next(average.parameters()).zero_()
     if next(net.parameters()).item() != weight:
         return Wrong("your average shares its weights with the net; training would change both")
-    if (found := probing.left_on(average)) > 1:
+    if (found := check_helpers.left_on(average)) > 1:
         return Wrong(f"what you stored is right, but {found} hooks are on the average; the copied one still runs")
     return None
 
@@ -159,7 +159,7 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        probing.with_others(net).register_forward_hook(look)
+        check_helpers.with_others(net).register_forward_hook(look)
         history = outputs_of(net, batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookscope import samples
 from hookscope.layers.find import leaves
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import Breaks, Broken, comes_off, hooks_are, left_on, with_others
+from hookscope_course.practice.check_helpers import Breaks, Broken, comes_off, hooks_are, left_on, with_others
 from hookscope_course.practice.rubric import judge
 
 IN_THE_BLOCK = "layers raise in the `with` block, and a point sees to it that this comes through"

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope_course import ranks
-from hookscope_course.practice import Wrong, blind_to, probing
+from hookscope_course.practice import Wrong, blind_to, check_helpers
+from hookscope_course.practice.check_helpers import SWALLOWED, Breaks, swallows
 from hookscope_course.practice.guard import Guard
-from hookscope_course.practice.probing import SWALLOWED, Breaks, swallows
 
 NUMBERS = 10_000
 
@@ -130,9 +130,9 @@ def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -
 
 def _means_of(function: Callable[[nn.Module, Tensor], Any], images: Tensor, first: int) -> dict[str, Any]:
     """On a rank: call the function with this rank's images, the `first` ones on rank 0 and the others on rank 1."""
-    model, guard = probing.with_others(samples.digit_cnn().to(images.dtype)), Guard()
+    model, guard = check_helpers.with_others(samples.digit_cnn().to(images.dtype)), Guard()
     means = guard.over(function)(model, images[:first] if dist.get_rank() == 0 else images[first:])
-    return {"means": means, "left": probing.left_on(model), "found": guard.found}
+    return {"means": means, "left": check_helpers.left_on(model), "found": guard.found}
 
 
 def _keeps_errors(function: Callable[[nn.Module, Tensor], Any]) -> bool:

@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from hookscope import capture
 from hookscope.samples import StoryLM
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import (
+from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     SWALLOWED,
     Breaks,

@@ -17,7 +17,7 @@ from hookscope import attention, capture
 from hookscope.samples import STORY_WORDS, StoryLM, story_lm, story_tokens
 from hookscope.samples.stories import SelfAttention
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import (
+from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     SWALLOWED,
     Breaks,

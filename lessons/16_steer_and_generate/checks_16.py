@@ -14,7 +14,7 @@ from hookscope import census
 from hookscope.samples import STORY_WORDS, story_lm, story_tokens
 from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import (
+from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     SWALLOWED,
     Breaks,

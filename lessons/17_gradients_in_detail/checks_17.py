@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import (
+from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     SWALLOWED,
     Breaks,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, hooks_are, registrations, swallows
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, SWALLOWED, Breaks, hooks_are, registrations, swallows
 
 _NO_HOOK = "that is right, but you found it without a forward hook; use one"
 

@@ -8,7 +8,7 @@ from typing import Any
 from hookscope import samples
 from hookscope_course.chapters.ch19_photo_report import NO_WEIGHTS, Hook, review
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING
+from hookscope_course.practice.check_helpers import CALLS_NOTHING
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hookscope_course.chapters.ch21_head_report import Hook, review
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING
+from hookscope_course.practice.check_helpers import CALLS_NOTHING
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)

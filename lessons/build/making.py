@@ -16,7 +16,7 @@ from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
 from hookscope_course.learner.edition import FOLDED
-from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
+from hookscope_course.practice.exercise_parser import ExerciseText, ExerciseTextError, read_exercises
 from lessons.build import fast_track, filling, overview, reading, timing
 from lessons.build.reading import LessonError, name_of, where
 from lessons.build.timing import Minutes

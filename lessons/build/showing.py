@@ -11,7 +11,7 @@ from functools import cache
 import nbformat
 from nbformat import NotebookNode
 
-from hookscope_course.classroom.walk import slides_of
+from hookscope_course.classroom.slide_order import slides_of
 from lessons.build.making import Chapter
 
 OPENING = "Opening"

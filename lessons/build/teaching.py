@@ -24,8 +24,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from hookscope_course.practice.exercise_parser import ExerciseText
 from hookscope_course.practice.question import Question, questions_of
-from hookscope_course.practice.text import ExerciseText
 from lessons.build import filling, reading, timing
 from lessons.build.filling import table
 from lessons.build.making import Chapter, exercises_of

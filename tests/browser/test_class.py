@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from hookscope_course.classroom.slide_order import slides_of
 from hookscope_course.classroom.slides import write_slides
-from hookscope_course.classroom.walk import slides_of
 from hookscope_course.learner.copies import chapters
 from hookscope_course.paths import NOTEBOOKS
 from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving

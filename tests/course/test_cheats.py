@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope_course import Exercise, Feedback, Wrong, exercises
 from hookscope_course.practice import blind_to
-from hookscope_course.practice.declared import allowed_by, blind_spots_of
+from hookscope_course.practice.check_options import allowed_by, blind_spots_of
 from lessons.build import reading
 from tests.shared.cheats import CHEATS, MUST_ACT, other_values, spoil
 from tests.shared.exercises import sample

@@ -17,7 +17,7 @@ from jupyterlab_server.config import get_federated_extensions
 
 from hookscope_course.__main__ import main
 from hookscope_course.classroom import projector, slides
-from hookscope_course.classroom.walk import slides_of, walk
+from hookscope_course.classroom.slide_order import slides_of, walk
 from hookscope_course.learner.copies import chapters
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import read_exercises

@@ -13,8 +13,8 @@ from torch import nn
 import hookscope
 from hookscope_course import Wrong, ____
 from hookscope_course.practice import allows
+from hookscope_course.practice.check_helpers import Breaks, registrations, swallows
 from hookscope_course.practice.guard import Guard, Guarded
-from hookscope_course.practice.probing import Breaks, registrations, swallows
 from tests.shared.exercises import ask, exercise
 
 

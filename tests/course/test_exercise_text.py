@@ -6,7 +6,7 @@ import pytest
 
 from hookscope_course import Exercise, exercises
 from hookscope_course.practice import chapter
-from hookscope_course.practice.text import ExerciseTextError, parse_exercises
+from hookscope_course.practice.exercise_parser import ExerciseTextError, parse_exercises
 from tests.shared.exercises import NO_RETURN, PLACE, RIGHT, SAMPLE, TEXT, TRIPLE
 
 SECOND = SAMPLE[SAMPLE.index("## q9") :].replace("3 minutes", "4 minutes")

@@ -26,13 +26,13 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hookscope_course.classroom import grading, judging, verdicts
+from hookscope_course.classroom import grading, judge, judge_protocol
 from hookscope_course.classroom.grading import POINTS, assignment, grade, main, write_course
-from hookscope_course.classroom.judging import Starters, verdicts_on
+from hookscope_course.classroom.judge import Starters, verdicts_on
 from hookscope_course.classroom.sandbox import Sandbox, SandboxError
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import LESSONS, NOTEBOOKS
-from hookscope_course.practice.text import ExerciseText, read_exercises
+from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises
 from lessons.build import reading
 from tests.shared.patience import PATIENCE
 
@@ -152,7 +152,7 @@ def sandbox() -> Sandbox:
         if os.environ.get("HOOKSCOPE_REQUIRE_BROWSER"):
             pytest.fail("no bubblewrap on this machine, and HOOKSCOPE_REQUIRE_BROWSER is set")
         pytest.skip("no bubblewrap; on Debian: apt-get install bubblewrap")
-    return judging._sandbox(2)
+    return judge._sandbox(2)
 
 
 def run_in(sandbox: Sandbox, code: str) -> str:
@@ -449,37 +449,37 @@ def test_what_is_changed_new_or_gone_in_a_sealed_module_is_found(
     module = ModuleType(name)
     exec("WANTED = [1]\ndef check_q1(): pass\nclass Given: pass", vars(module))
     monkeypatch.setitem(sys.modules, name, module)
-    sealed = verdicts._fingerprint()
+    sealed = judge_protocol._fingerprint()
     change(module)
-    assert verdicts._changed(sealed) == (f"{name}.{expected}" if expected else "")
+    assert judge_protocol._changed(sealed) == (f"{name}.{expected}" if expected else "")
 
 
 @pytest.mark.parametrize("mode", [TorchFunctionMode, TorchDispatchMode])
 def test_a_mode_of_torch_that_is_left_on_is_found(mode: type[Any]) -> None:
-    sealed = verdicts._fingerprint()
+    sealed = judge_protocol._fingerprint()
     with mode():
-        assert verdicts._changed(sealed) == "torch.overrides"
-    assert verdicts._changed(sealed) == ""
+        assert judge_protocol._changed(sealed) == "torch.overrides"
+    assert judge_protocol._changed(sealed) == ""
 
 
 @pytest.mark.parametrize(("name", "is_found"), [("__eq__", True), ("smart_apply_of_a_test", False)])
 def test_a_new_method_of_torch_counts_if_it_stands_before_another(
     monkeypatch: pytest.MonkeyPatch, name: str, is_found: bool
 ) -> None:
-    sealed = verdicts._fingerprint()
+    sealed = judge_protocol._fingerprint()
     monkeypatch.setattr(nn.Module, name, lambda self, other: True, raising=False)
-    assert (verdicts._changed(sealed) == f"torch.nn.modules.module.Module.{name}") is is_found
+    assert (judge_protocol._changed(sealed) == f"torch.nn.modules.module.Module.{name}") is is_found
 
 
 def test_a_name_that_a_package_loads_later_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     from hookscope import widgets
 
     monkeypatch.delitem(vars(widgets), "TokenPicker", raising=False)
-    sealed = verdicts._fingerprint()
+    sealed = judge_protocol._fingerprint()
     assert widgets.TokenPicker is not None
-    assert verdicts._changed(sealed) == ""
+    assert judge_protocol._changed(sealed) == ""
     monkeypatch.setitem(vars(widgets), "TokenPicker", len)
-    assert verdicts._changed(sealed) == "hookscope.widgets.TokenPicker"
+    assert judge_protocol._changed(sealed) == "hookscope.widgets.TokenPicker"
 
 
 # -- a class --------------------------------------------------------------------------------------------------------
@@ -629,7 +629,7 @@ def test_what_is_no_plain_file_or_too_large_is_not_opened(
 
 def test_nothing_is_graded_where_the_own_solution_is_not_right(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = {"outcome": "wrong", "message": "no torch"}
-    monkeypatch.setattr(judging, "verdicts_on", lambda chapter, cells, confined: dict.fromkeys(cells, verdict))
+    monkeypatch.setattr(judge, "verdicts_on", lambda chapter, cells, confined: dict.fromkeys(cells, verdict))
     with pytest.raises(RuntimeError, match=r"02_call_order was not graded, .*q1: no torch"):
         grading._own_solution("02_call_order", unconfined=False)
 

@@ -13,7 +13,7 @@ import pytest
 from hookscope_course import Guess, ____
 from hookscope_course.learner.copies import KEEP
 from hookscope_course.practice import guess as guess_module
-from hookscope_course.practice import score
+from hookscope_course.practice import guess_results
 from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, questions_of
 from lessons.build import teaching
@@ -88,9 +88,9 @@ ALL = for_each(ASKED)
 
 @pytest.fixture(autouse=True)
 def _a_first_try(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(score, "here", lambda: tmp_path)
-    monkeypatch.setattr(score, "_wrong", {})
-    monkeypatch.setattr(score, "_outcomes", {})
+    monkeypatch.setattr(guess_results, "here", lambda: tmp_path)
+    monkeypatch.setattr(guess_results, "_wrong", {})
+    monkeypatch.setattr(guess_results, "_outcomes", {})
     monkeypatch.setattr(guess_module, "_clicked", {})
 
 
@@ -167,7 +167,7 @@ def test_every_wrong_guess_is_understood_and_gets_its_own_reason(asked: Asked) -
     assert asked.question.wrong
     assert asked.question.otherwise
     for guess, reason in asked.question.wrong:
-        score.wrong_guesses(asked.about).clear()
+        guess_results.wrong_guesses(asked.about).clear()
         said = asked.compare(guess)
         assert re.match("Not (?!understood)", said), (guess, said)
         assert f". {told(asked, reason)}" in said, (guess, said)
@@ -307,7 +307,7 @@ def test_without_a_guess_a_copy_asks_again_and_tells_nothing() -> None:
         "The answer is 20, 3.",
         True,
     )
-    assert score.read() == {"05.9": "second"}
+    assert guess_results.read() == {"05.9": "second"}
     again = Guess(____, about="05.9")
     assert repr(again.compare([20.0, 3.0])) == "Right, at the second try. The answer is 20, 3."
 
@@ -353,13 +353,13 @@ def test_a_second_wrong_guess_is_written_as_on_its_button() -> None:
 
 def test_a_score_says_what_was_right_at_once_and_what_at_the_second_try() -> None:
     for about, outcome in (("01.1", "second"), ("01.2", "second"), ("01.3", "first"), ("01.4", "shown")):
-        score.keep(about, outcome)
-    assert score.line_of(1, 4) == "1 of 4 right at once, 2 at the second try"
+        guess_results.keep(about, outcome)
+    assert guess_results.line_of(1, 4) == "1 of 4 right at once, 2 at the second try"
 
 
 @pytest.mark.parametrize(
     ("guess", "said"), [({"stem"}, "Not only stem."), ({"mix"}, "Not mix."), ({"mix", "stem"}, "Not mix")]
 )
 def test_a_part_of_the_answer_is_not_called_wrong(guess: set[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookscope_course.practice.score.wrong_guesses", lambda about: [])
+    monkeypatch.setattr("hookscope_course.practice.guess_results.wrong_guesses", lambda about: [])
     assert repr(Guess(guess, about="11.3").compare({"relu", "stem"})).startswith(said)

@@ -37,7 +37,7 @@ from hookscope_course.figures import (
 )
 from hookscope_course.figures.author_slider.figure import AuthorSlider
 from hookscope_course.figures.kit.replay import ALL
-from hookscope_course.practice import score
+from hookscope_course.practice import guess_results
 from hookscope_course.practice.question import question, questions_of
 from lessons.build import reading
 from lessons.site import __main__ as site
@@ -149,7 +149,7 @@ ASKING = [path.parent.name for path in reading.lesson_files() if (path.parent / 
 
 @pytest.mark.parametrize("name", ASKING)
 def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score, "_outcomes", {})
+    monkeypatch.setattr(guess_results, "_outcomes", {})
     cells = json.loads((reading.NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     answers = guesses.answers_of(cells)
     assert {*answers} == {*questions_of(int(name[:2]))}
@@ -174,7 +174,7 @@ def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch
             assert all(texts[record["second"][key][0]].startswith(("Right, at the second", "Close")) for key in right)
         assert texts[record["shown"][0]].startswith("The answer is")
         assert record["state"]["heading"] == "You have not guessed yet."
-    assert score.read() == {}, "a page keeps its score by itself"
+    assert guess_results.read() == {}, "a page keeps its score by itself"
 
 
 def test_an_answer_that_a_question_does_not_offer_is_an_error() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hookscope_course.classroom.handout import handout
-from hookscope_course.classroom.walk import walk
+from hookscope_course.classroom.slide_order import walk
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.question import questions_of

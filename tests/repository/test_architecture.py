@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hookscope_course import Exercise
-from hookscope_course.practice.text import parse_exercises
+from hookscope_course.practice.exercise_parser import parse_exercises
 from tests.repository.test_repository import links, tracked_files
 from tests.shared import ROOT
 from tests.shared.exercises import prove

@@ -23,7 +23,7 @@ import websocket
 import hookscope
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.paths import NOTEBOOKS
-from hookscope_course.practice.text import read_exercises
+from hookscope_course.practice.exercise_parser import read_exercises
 from lessons.build import reading
 from tests.shared import ROOT
 from tests.shared.lab import serving

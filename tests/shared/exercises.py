@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hookscope_course import Exercise, Feedback, Wrong, ____
-from hookscope_course.practice.text import parse_exercises
+from hookscope_course.practice.exercise_parser import parse_exercises
 
 PLACE = Path("lessons/09_small/exercises.md")
 SAMPLE = """# Exercises of a small chapter

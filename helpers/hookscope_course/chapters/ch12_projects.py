@@ -16,7 +16,7 @@ from hookscope import samples
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice.blank import holds_blank
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 
 __all__ = ["draw_blocks", "draw_dead_units", "half_once", "show_channels", "show_ledger", "show_push", "train_epoch"]
 

@@ -19,7 +19,7 @@ from hookscope.pictures.picture import Picture, from_figure
 from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.photos import SIDE, crop, normalize
 from hookscope_course.practice.blank import holds_blank
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, RefusedError, judge_statements
 
 __all__ = [

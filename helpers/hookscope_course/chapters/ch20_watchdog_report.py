@@ -25,8 +25,8 @@ from hookscope_course.chapters.ch20_training_runs import (
     record_run,
 )
 from hookscope_course.practice.blank import holds_blank
-from hookscope_course.practice.card import Card
-from hookscope_course.practice.probing import comes_off
+from hookscope_course.practice.check_helpers import comes_off
+from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, run_point
 
 __all__ = ["WatchReview", "review", "show_watch"]

@@ -16,7 +16,7 @@ from hookscope.samples import STORY_WORDS
 from hookscope.samples.stories import Block, StoryLM
 from hookscope_course.chapters.ch21_cloakroom import Lists, cloakroom_lists, cloakroom_lm, things_of
 from hookscope_course.practice.blank import holds_blank
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, RefusedError, judge_statements
 
 __all__ = [

@@ -6,8 +6,8 @@
 The folder is nbgrader's own: `source/` holds the exercises with their solutions, `release/` is what students get,
 `submitted/STUDENT/02_call_order/02_call_order.ipynb` is where their notebooks go. `stripped/` has copies of these that
 are safe to open (`stripping`); only they are graded. All of nbgrader's commands work in the folder. Two of its steps
-are ours (`judging`). Students get the course's starters. Points come from the course's check, which draws new values in
-each run, and not from the notebook's test cells. `sandbox` and `verdicts` say what a submission can reach meanwhile.
+are ours (`judge`). Students get the course's starters. Points come from the course's check, which draws new values in
+each run, and not from the notebook's test cells. `sandbox` and `judge_protocol` say what a submission can reach meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hookscope_course.classroom.stripping import NotebookError, strip_file
 from hookscope_course.learner.copies import chapters
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import NOTEBOOKS
-from hookscope_course.practice.text import ExerciseText, read_exercises
+from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises
 
 __all__ = ["assignment", "grade", "write_course"]
 
@@ -49,7 +49,7 @@ from nbgrader.preprocessors import (
     AssignLatePenalties, CheckCellMetadata, ClearHiddenTests, ClearMarkScheme, ClearOutput, ComputeChecksums,
     IgnorePattern, LimitOutput, LockCells, SaveAutoGrades, SaveCells,
 )
-from hookscope_course.classroom.judging import Judge, Starters
+from hookscope_course.classroom.judge import Judge, Starters
 
 c = get_config()
 c.CourseDirectory.course_id = "hookscope"
@@ -372,7 +372,7 @@ def _own_solution(name: str, unconfined: bool) -> None:
         RuntimeError: it does not get all points here, so nobody's grade would be right.
 
     """
-    from hookscope_course.classroom.judging import verdicts_on
+    from hookscope_course.classroom.judge import verdicts_on
 
     chapter = int(name[:2])
     texts = read_exercises(folder_of(chapter) / "exercises.md")

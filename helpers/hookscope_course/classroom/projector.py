@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import NoReturn
 
-from hookscope_course.classroom.walk import walk
+from hookscope_course.classroom.slide_order import walk
 from hookscope_course.lab import become_lab
 from hookscope_course.learner.copies import chapter_named
 from hookscope_course.learner.edition import written

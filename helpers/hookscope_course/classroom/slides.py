@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from hookscope_course.classroom.walk import slides_of
+from hookscope_course.classroom.slide_order import slides_of
 from hookscope_course.learner.copies import chapter_named
 from hookscope_course.paths import IS_INSTALLED
 

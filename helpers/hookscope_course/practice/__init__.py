@@ -1,12 +1,12 @@
 """Ask questions, check answers and explain the mistakes in them, give hints, show solutions."""
 
 from hookscope_course.practice.blank import ____
-from hookscope_course.practice.card import Card, Feedback
 from hookscope_course.practice.chapter import exercises
-from hookscope_course.practice.declared import allows, blind_to
+from hookscope_course.practice.check_options import allows, blind_to
 from hookscope_course.practice.exercise import Exercise, Wrong
+from hookscope_course.practice.exercise_parser import ExerciseText, ExerciseTextError, read_exercises
+from hookscope_course.practice.feedback_card import Card, Feedback
 from hookscope_course.practice.guess import Guess
-from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
 
 __all__ = [
     "Card",

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from hookscope_course.lessons import folder_of
 from hookscope_course.practice.exercise import Exercise
-from hookscope_course.practice.text import ExerciseTextError, read_exercises
+from hookscope_course.practice.exercise_parser import ExerciseTextError, read_exercises
 
 
 def exercises(chapter: int) -> tuple[Exercise, ...]:

@@ -9,10 +9,10 @@ import hookscope
 from hookscope.pictures import Picture
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import LESSONS
-from hookscope_course.practice import score
-from hookscope_course.practice.card import Card
+from hookscope_course.practice import guess_results
+from hookscope_course.practice.exercise_parser import read_exercises
+from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.question import questions_of
-from hookscope_course.practice.text import read_exercises
 
 if TYPE_CHECKING:
     from hookscope.widgets.base import HookWidget
@@ -49,8 +49,8 @@ def chapter_end(chapter: int, *models: Any) -> Card:
     if left:
         said.append(f"`hookscope.census(…).remove_all()` removes {'it' if left == 1 else 'them'}.")
     questions = len(questions_of(chapter))
-    if any(about.startswith(f"{chapter:02}.") for about in score.read()):
-        said.append(f"Your guesses: {score.line_of(chapter, questions)}.")
+    if any(about.startswith(f"{chapter:02}.") for about in guess_results.read()):
+        said.append(f"Your guesses: {guess_results.line_of(chapter, questions)}.")
     if done := [name for name in read(HERE) if name.startswith(f"{chapter:02}.")]:
         said.append(f"{len(done)} of {len(read_exercises(folder / 'exercises.md'))} exercises solved.")
     heading = f"{left} hook{' is' if left == 1 else 's are'} left"
@@ -66,7 +66,7 @@ def certificate(figure: HookWidget) -> Picture:
     """
     from hookscope_course.learner.progress import HERE, read
 
-    guesses, done, rows = score.read(), read(HERE), list[dict[str, object]]()
+    guesses, done, rows = guess_results.read(), read(HERE), list[dict[str, object]]()
     totals = [0, 0, 0, 0]
     for part in tomllib.loads((LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"]:
         asked = [about for chapter in part["chapters"] for about in questions_of(chapter)]

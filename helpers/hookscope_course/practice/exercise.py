@@ -14,9 +14,9 @@ from inspect import signature
 
 from hookscope_course.learner.progress import note
 from hookscope_course.practice.blank import Blank, cell_names_blank, cell_of, holds_blank
-from hookscope_course.practice.card import Card, Feedback, Outcome, Solution, unwrapped
-from hookscope_course.practice.declared import allowed_by
-from hookscope_course.practice.text import ExerciseText
+from hookscope_course.practice.check_options import allowed_by
+from hookscope_course.practice.exercise_parser import ExerciseText
+from hookscope_course.practice.feedback_card import Card, Feedback, Outcome, Solution, unwrapped
 
 
 class Wrong(Exception):  # noqa: N818  # an answer, not an error

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from hookscope.censuses.census import record_handles
-from hookscope_course.practice.state import State
+from hookscope_course.practice.snapshot import State
 
 # While a generator waits, as in a `with` block, its hooks and its grad mode may be on; at its end they must be gone.
 _WHILE_WAITING = ("hooks", "others' hooks", "settings")
@@ -25,7 +25,7 @@ class Guard:
     attributes. What it returns, if that is a hook, or yields, is guarded as well.
 
     Args:
-        allowed: the kinds of change that the exercise asks for (see `state.KINDS`).
+        allowed: the kinds of change that the exercise asks for (see `snapshot.KINDS`).
 
     Attributes:
         found: what was changed first, as a sentence, or None.

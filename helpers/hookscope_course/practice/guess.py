@@ -9,9 +9,9 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookscope_course.practice import score
+from hookscope_course.practice import guess_results
 from hookscope_course.practice.blank import ____, holds_blank
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.question import Question, label, question
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Comparison:
         self.guess = guess
         self.actual = actual
         self.is_on_page = on_page
-        self._wrong: list[str] = [] if on_page else score.wrong_guesses(guess.about)
+        self._wrong: list[str] = [] if on_page else guess_results.wrong_guesses(guess.about)
         self._widget: Any = None
         self.card = self._judge()
 
@@ -172,7 +172,7 @@ class Comparison:
     def _judge(self) -> Card:
         guess, actual, asked = self.guess.guess, self.actual, self.guess.question
         if holds_blank(guess):
-            if self.guess.about and (self.is_on_page or (is_notebook() and score.is_copy())):
+            if self.guess.about and (self.is_on_page or (is_notebook() and guess_results.is_copy())):
                 return Card("You have not guessed yet.", "", "not attempted")
             return self._untold()
         found = _compare(guess, actual, asked.close)
@@ -200,9 +200,9 @@ class Comparison:
             return Card(not_it, " ".join(filter(None, (_statements(reason), self._told, asked.because))))
         return Card(f"You guessed {said}.", f"{self._told} {asked.because or reason}".strip())
 
-    def _keep(self, outcome: score.Outcome) -> None:
+    def _keep(self, outcome: guess_results.Outcome) -> None:
         if not self.is_on_page:
-            score.keep(self.guess.about, outcome)
+            guess_results.keep(self.guess.about, outcome)
 
     def _untold(self) -> Card:
         return Card("No guess this time.", f"It is {self._answer}.")

@@ -10,7 +10,7 @@ import traitlets
 
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.practice.blank import ____
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.question import Question, label
 
 _begun: dict[str, Any] = {}

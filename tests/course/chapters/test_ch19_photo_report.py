@@ -18,7 +18,7 @@ from hookscope import samples
 from hookscope_course import exercises
 from hookscope_course.chapters import ch19_photo_report as photo_report
 from hookscope_course.chapters.ch19_photo_report import STATEMENTS, load_photo, review
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 from lessons.site.cards import picture_of
 from tests.shared.exercises import answered, handed_in
 

@@ -23,7 +23,7 @@ from hookscope_course.chapters import ch20_training_runs as training_runs
 from hookscope_course.chapters import ch20_watchdog_report as watchdog_report
 from hookscope_course.chapters.ch20_training_runs import healthy_run, is_finite, lost_run, norm_net, record_run
 from hookscope_course.chapters.ch20_watchdog_report import review
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 from lessons.build import reading
 from tests.shared.exercises import answered
 

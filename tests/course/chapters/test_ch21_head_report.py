@@ -14,7 +14,7 @@ from hookscope_course import exercises
 from hookscope_course.chapters import ch21_head_report as head_report
 from hookscope_course.chapters.ch21_cloakroom import cloakroom_lists, cloakroom_lm, things_of
 from hookscope_course.chapters.ch21_head_report import STATEMENTS, review, turned_by
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 from tests.shared.exercises import answered, handed_in
 
 (EXERCISE,) = exercises(21)

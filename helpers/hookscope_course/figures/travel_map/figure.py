@@ -14,7 +14,7 @@ from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import FORWARD, INK, LINE, PEG, SOFT, Sheet
 from hookscope_course.figures.travel_map.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
-from hookscope_course.practice.card import Card
+from hookscope_course.practice.feedback_card import Card
 
 __all__ = ["TravelMap"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.practice import probing
+from hookscope_course.practice import check_helpers
+from hookscope_course.practice.check_helpers import SWALLOWED, Breaks, swallows
 from hookscope_course.practice.exercise import Wrong
-from hookscope_course.practice.probing import SWALLOWED, Breaks, swallows
 
 __all__ = ["NO_HOOK", "left_on", "linear", "numbers", "row", "swallowed"]
 
@@ -51,6 +51,6 @@ NO_HOOK = "the answer is right, but you registered no hook; use one to find the 
 
 def left_on(model: nn.Module, own: int = 0) -> Wrong | None:
     """A complaint if there is a hook on the model, beside so many of the check's own."""
-    found = probing.left_on(model) - own
+    found = check_helpers.left_on(model) - own
     left = "a hook is" if found == 1 else f"{found} hooks are"
     return Wrong(f"the answer is right, but {left} still on the model; remove them") if found else None

@@ -14,7 +14,7 @@ def allows(*kinds: str) -> Callable[[Check], Check]:
     Everything else that a call of an answer changes is refused by the guard.
 
     Args:
-        kinds: names in `state.KINDS`, as in `@allows("hooks", "parameter grad")`.
+        kinds: names in `snapshot.KINDS`, as in `@allows("hooks", "parameter grad")`.
 
     Raises:
         ValueError: there is no such kind.
@@ -27,7 +27,7 @@ def allows(*kinds: str) -> Callable[[Check], Check]:
         ('hooks',)
 
     """
-    from hookscope_course.practice.state import KINDS  # here, since the builder reads exercises and needs no torch
+    from hookscope_course.practice.snapshot import KINDS  # here, since the builder reads exercises and needs no torch
 
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ValueError(f"there is no kind of change {unknown[0]!r}; there are: {', '.join(KINDS)}")

@@ -20,7 +20,7 @@ from traitlets import Bool, Integer
 from hookscope_course.classroom.stripping import strip
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import LESSONS, NOTEBOOKS
-from hookscope_course.practice.text import ExerciseText, read_exercises
+from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises
 
 if TYPE_CHECKING:  # on Windows, assignments can be written, not graded
     from hookscope_course.classroom.sandbox import Sandbox
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # on Windows, assignments can be written, not graded
 __all__ = ["Judge", "Starters", "verdicts_on"]
 
 _HELPERS = Path(__file__).resolve().parents[2]
-_VERDICTS = "hookscope_course.classroom.verdicts"
+_VERDICTS = "hookscope_course.classroom.judge_protocol"
 WRONG = "wrong"
 
 
@@ -122,7 +122,7 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
     """Fills the test cells with points; takes the place of nbgrader's Execute: a submission never runs in a kernel.
 
     An exercise is judged by its own cell, and cells that the student has added above it. The course's check decides
-    (`verdicts` says what a submission can reach), not what stands in the notebook's test cells.
+    (`judge_protocol` says what a submission can reach), not what stands in the notebook's test cells.
     """
 
     timeout = Integer(60, help="Limit for one exercise: seconds of elapsed and of processor time.").tag(config=True)
