@@ -9,7 +9,13 @@ from torch import nn
 
 from hookscope import census, samples
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.check_helpers import (
+    CALLS_NOTHING,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    hides_errors,
+    record_registrations,
+)
 
 
 def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) -> Wrong | None:
@@ -17,8 +23,8 @@ def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) 
     for net, x in ((samples.digit_cnn(), samples.digit(5)), (samples.digit_cnn().double(), two)):
         if wrong := _wrong_outputs(output_of, net, x):
             return wrong
-    breaking = nn.Sequential(Breaks())
-    return Wrong(SWALLOWED) if swallows(lambda: output_of(breaking[0], breaking, two)) else None
+    breaking = nn.Sequential(BreakingLayer())
+    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: output_of(breaking[0], breaking, two)) else None
 
 
 def _seen(net: nn.Module, x: torch.Tensor, names: tuple[str, ...]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
@@ -47,7 +53,7 @@ def _wrong_outputs(
         layer, calls = net.get_submodule(name), list[object]()
         layer.register_forward_hook(lambda module, args, output, calls=calls: calls.append(module))
         scores.clear()
-        with registrations() as registered:
+        with record_registrations() as registered:
             answer = output_of(layer, net, x)
         left = census(net, include_global=False).filter(layer=name)
         if not scores:

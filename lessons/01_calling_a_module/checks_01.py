@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, registrations
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, record_registrations
 
 RETURNED = "your hook returned something, and that replaced the input or the output; return None"
 
@@ -124,7 +124,7 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
 
     ours.__qualname__ = "hook"  # as error messages call it
     double.register_forward_hook(theirs)
-    with registrations() as registered:
+    with record_registrations() as registered:
         answer = call_with(double, ours, x)
     if "ours" not in log:
         return Wrong("the hook never fired; while it is registered, call `module(x)`, not `module.forward(x)`")

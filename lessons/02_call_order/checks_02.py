@@ -15,12 +15,12 @@ from hookscope import census, record
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    SWALLOWED,
-    Breaks,
-    left_on,
-    registrations,
-    swallows,
-    with_others,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    hides_errors,
+    record_registrations,
 )
 
 
@@ -121,8 +121,8 @@ def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wro
     for model, x in ((net, torch.tensor([[3.0]])), (other, torch.randn(2, 3).double()), (other, given)):
         if wrong := _wrong_gradient(input_gradient, model, x):
             return wrong
-    breaking = nn.Sequential(Breaks())
-    return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, torch.ones(1, 1))) else None
+    breaking = nn.Sequential(BreakingLayer())
+    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: input_gradient(breaking, torch.ones(1, 1))) else None
 
 
 def _wrong_gradient(
@@ -130,10 +130,10 @@ def _wrong_gradient(
 ) -> Wrong | None:
     asked, copy = x.requires_grad, x.detach().clone().requires_grad_()
     (expected,) = torch.autograd.grad(net(copy).sum(), copy)
-    with_others(net)
+    add_foreign_hooks(net)
     before = None if x.grad is None else x.grad.clone()
     try:
-        with registrations() as registered:
+        with record_registrations() as registered:
             answer = input_gradient(net, x)
     except RuntimeError as error:
         if asked and "leaf variables" in str(error):
@@ -146,7 +146,7 @@ def _wrong_gradient(
     if asked and x.grad is not None and not (before is not None and torch.equal(x.grad, before)):
         x.grad = before
         return Wrong(f"your copy is still connected to the caller's `x`, so the backward pass reached it. {_LOOSE}")
-    if left_on(net):
+    if count_hooks(net):
         return Wrong("your hook is still on the model; remove it")
     if isinstance(answer, tuple) and len(answer) == 1:
         if answer[0] is None:

@@ -11,7 +11,13 @@ from torch import nn
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.check_helpers import (
+    CALLS_NOTHING,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    hides_errors,
+    record_registrations,
+)
 
 
 class _Returns(nn.Module):
@@ -91,8 +97,8 @@ def check_q2(keep_all: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | N
     others = {"first": nn.Linear(3, 4), "relu": nn.ReLU(inplace=True), "block": nn.Sequential(nn.Linear(4, 2))}
     if wrong := _wrong_record(keep_all, nn.Sequential(OrderedDict(others)), torch.randn(5, 3)):
         return wrong
-    breaking = nn.Sequential(Breaks())
-    return Wrong(SWALLOWED) if swallows(lambda: keep_all(breaking, x)) else None
+    breaking = nn.Sequential(BreakingLayer())
+    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: keep_all(breaking, x)) else None
 
 
 def _wrong_record(
@@ -106,7 +112,7 @@ def _wrong_record(
         layer.register_forward_hook(lambda module, args, output: None)  # somebody else's
     results: list[torch.Tensor] = []
     model.register_forward_hook(lambda module, args, output: results.append(output))
-    with registrations() as registered:
+    with record_registrations() as registered:
         kept = keep_all(model, x)
     if not results:
         return Wrong("your function never called `model(x)`")

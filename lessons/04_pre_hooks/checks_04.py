@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookscope import samples
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, with_others
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, add_foreign_hooks
 
 
 class _Double(nn.Module):
@@ -68,7 +68,7 @@ def check_q2(standardize: Callable[[float, float], Any]) -> Wrong | None:
         if not callable(hook):
             return Wrong(f"`standardize({mean:g}, {std:g})` returned {_numbers(hook)}; it should return the hook")
         keeper, x = _Keeper(), torch.tensor([10.0, 6.0])
-        with_others(keeper)
+        add_foreign_hooks(keeper)
         expected = (x - mean) / std
         returned: list[Any] = []
 
@@ -148,7 +148,7 @@ def check_q3(guard: Callable[..., Any]) -> Wrong | None:
 
 def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
     keeper = _Keeper()
-    with_others(keeper).register_forward_pre_hook(guard)
+    add_foreign_hooks(keeper).register_forward_pre_hook(guard)
     before = good.clone()
     try:
         keeper(good)

@@ -14,12 +14,12 @@ from torch import nn
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    SWALLOWED,
-    Breaks,
-    left_on,
-    registrations,
-    swallows,
-    with_others,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    hides_errors,
+    record_registrations,
 )
 
 
@@ -106,7 +106,11 @@ def check_q2(keep_outputs: Callable[[nn.Module, torch.Tensor], object]) -> Wrong
         return wrong
     if wrong := _wrong_record(keep_outputs, _AddsInPlace().double(), torch.tensor([[1.0], [-2], [4]]).double()):
         return wrong
-    return Wrong(SWALLOWED) if swallows(lambda: keep_outputs(nn.Sequential(Breaks()), torch.ones(1))) else None
+    return (
+        Wrong(ERROR_HIDDEN)
+        if hides_errors(lambda: keep_outputs(nn.Sequential(BreakingLayer()), torch.ones(1)))
+        else None
+    )
 
 
 def _wrong_record(
@@ -119,7 +123,7 @@ def _wrong_record(
         results.append(output)
         lost.append(torch.is_grad_enabled() and not output.requires_grad)
 
-    with_others(model).register_forward_hook(look)
+    add_foreign_hooks(model).register_forward_hook(look)
     kept = keep_outputs(model, x)
     if not results:
         return Wrong("your function never called `model(x)`")
@@ -153,7 +157,7 @@ def _wrong_record(
         return Wrong("the record is right, but the model's output has lost its gradient: a hook of yours returns")
     if any(tensor.requires_grad for tensor in kept.values()):
         return Wrong("the values are right, but what you kept still has its graph; `detach()` removes it")
-    if left_on(model) > 1:
+    if count_hooks(model) > 1:
         return Wrong("your hooks are still on the model; remove every handle")
     return None
 
@@ -196,16 +200,18 @@ def check_q3(silent_channels: Callable[[nn.Module, nn.Module, object], object]) 
     if wrong := _wrong_channels(silent_channels):
         return wrong
     layer = _Scales().double()
-    model = with_others(nn.Sequential(_MinusOne(), layer, nn.Flatten()))
+    model = add_foreign_hooks(nn.Sequential(_MinusOne(), layer, nn.Flatten()))
     batches = [1.1 + 0.3 * torch.rand(2, 3, 16, 16).double()] * 2  # small numbers, at 256 places
-    with registrations() as registered:
+    with record_registrations() as registered:
         channels = _numbers(silent_channels(layer, model, batches), "silent_channels(…)")
     if channels != [1]:
         return Wrong(f"on a second model, whose layer has 3 channels, only channel 1 is silent; you found {channels}")
     if "forward" not in registered:
         return Wrong("the channels are right, but you registered no forward hook; count in one")
-    breaking = nn.Sequential(Breaks())
-    return Wrong(SWALLOWED) if swallows(lambda: silent_channels(breaking[0], breaking, [torch.ones(1)])) else None
+    breaking = nn.Sequential(BreakingLayer())
+    return (
+        Wrong(ERROR_HIDDEN) if hides_errors(lambda: silent_channels(breaking[0], breaking, [torch.ones(1)])) else None
+    )
 
 
 class _Scales(nn.Module):
@@ -221,7 +227,7 @@ class _Scales(nn.Module):
 
 def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], object]) -> Wrong | None:
     layer, batches = _MinusOne(), _batches()
-    model = with_others(nn.Sequential(layer, nn.Flatten()))
+    model = add_foreign_hooks(nn.Sequential(layer, nn.Flatten()))
     calls, kept = 0, []
 
     def look(module: nn.Module, args: object) -> None:
@@ -242,7 +248,7 @@ def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], ob
         return channels
     if sorted(channels) != [1, 4]:
         return Wrong(_why_not(channels))
-    if left_on(layer):
+    if count_hooks(layer):
         return Wrong("the channels are right, but your hook is still on the layer; remove its handle")
     if kept[1] - kept[0] > _BATCHES[0]:
         return Wrong(

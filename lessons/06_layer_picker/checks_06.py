@@ -12,7 +12,13 @@ from hookscope import capture, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
 from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice import Wrong
-from hookscope_course.practice.check_helpers import SWALLOWED, Breaks, left_on, swallows, with_others
+from hookscope_course.practice.check_helpers import (
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    hides_errors,
+)
 
 
 def check_q1(layer: object) -> Wrong | None:
@@ -142,8 +148,8 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         ("the digit CNN", samples.digit_cnn(), samples.digit(5), "block3.relu"),
     ]
     for number, (what, net, given, expected) in enumerate(cases):
-        answer = most_changed(with_others(net), given)
-        if left_on(net):
+        answer = most_changed(add_foreign_hooks(net), given)
+        if count_hooks(net):
             return Wrong(f"your function left hooks on {what}; remove all handles")
         if answer == expected:
             continue
@@ -164,5 +170,5 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         if answer in dict(net.named_modules()) and net.get_submodule(answer)._modules:
             return Wrong(f"for {what} you returned {answer!r}, which contains other layers; compare only the leaves")
         return Wrong(f"for {what} you returned {answer!r}, but {expected!r} changes its input more")
-    breaking = nn.Sequential(Breaks())
-    return Wrong(SWALLOWED) if swallows(lambda: most_changed(breaking, x)) else None
+    breaking = nn.Sequential(BreakingLayer())
+    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: most_changed(breaking, x)) else None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, with_others
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, add_foreign_hooks
 
 
 class _Product(nn.Module):
@@ -74,7 +74,7 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
     for factor, hook in zip(factors, hooks, strict=True):
         if not callable(hook):
             return Wrong(f"`reverse({factor:g})` returned {hook!r}; it should return the hook")
-        take = with_others(_Take())
+        take = add_foreign_hooks(_Take())
         take.register_full_backward_hook(hook)
         one = _leaf(1.0, 1.0, 1.0)
         try:
@@ -140,7 +140,7 @@ def _layer() -> nn.Linear:
     layer = nn.Linear(1, 1)
     nn.init.constant_(layer.weight, 2.0)
     nn.init.constant_(layer.bias, 0.0)
-    with_others(layer)
+    add_foreign_hooks(layer)
     return layer
 
 

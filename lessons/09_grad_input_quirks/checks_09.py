@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
+from hookscope_course.practice.check_helpers import (
+    CALLS_NOTHING,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    hides_errors,
+)
 
 
 def _linear(*weights: float) -> nn.Linear:
@@ -27,13 +34,13 @@ def _numbers(value: object) -> str:
 
 
 def _left(model: nn.Module) -> Wrong | None:
-    return Wrong("your hook is still on the model; remove it") if left_on(model) else None
+    return Wrong("your hook is still on the model; remove it") if count_hooks(model) else None
 
 
 @allows("parameter grad")
 def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
     block = nn.Sequential(_linear(3.0), _linear(5.0))
-    model = with_others(nn.Sequential(OrderedDict(stem=_linear(2.0), block=block, head=_linear(7.0))))
+    model = add_foreign_hooks(nn.Sequential(OrderedDict(stem=_linear(2.0), block=block, head=_linear(7.0))))
     gradient = input_gradient(model, block, torch.tensor([[1.0]]))
     if wrong := _left(model):
         return wrong
@@ -144,8 +151,8 @@ def _wrong_first_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], 
 
 
 def _wrong_when_it_breaks(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any], x: Tensor) -> Wrong | None:
-    breaking = nn.Sequential(nn.Linear(2, 2), Breaks()).double()
-    return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, breaking[1], x)) else None
+    breaking = nn.Sequential(nn.Linear(2, 2), BreakingLayer()).double()
+    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: input_gradient(breaking, breaking[1], x)) else None
 
 
 @allows("hooks")
@@ -162,7 +169,7 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
     case = f"a Linear layer {'with' if layer.bias is not None else 'without'} bias and input {tuple(x.shape)}"
     (first,) = torch.autograd.grad(layer(x).sum(), layer.weight)
     log: list[Any] = []
-    with_others(layer)
+    add_foreign_hooks(layer)
     handle = log_weight(layer, log)
     if not hasattr(handle, "remove") or isinstance(handle, list):
         return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can be removed")
@@ -198,11 +205,11 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
 
 @allows("parameter grad")
 def check_q3(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    breaking = nn.Sequential(nn.ReLU(), Breaks())
+    breaking = nn.Sequential(nn.ReLU(), BreakingLayer())
     return (
         _wrong_guided(guided)
         or _wrong_on_a_batch(guided)
-        or (Wrong(SWALLOWED) if swallows(lambda: guided(breaking, torch.ones(1, 1))) else None)
+        or (Wrong(ERROR_HIDDEN) if hides_errors(lambda: guided(breaking, torch.ones(1, 1))) else None)
     )
 
 
@@ -217,7 +224,7 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
         if isinstance(layer, nn.ReLU):
             value.register_hook(lambda grad: grad.clamp(min=0))
     (expected,) = torch.autograd.grad(value.sum(), copy)
-    gradient = guided(with_others(model), x)
+    gradient = guided(add_foreign_hooks(model), x)
     if not isinstance(gradient, Tensor) or gradient.shape != x.shape:
         return Wrong(f"on a batch of 6, through two ReLUs, you returned {gradient!r}; its shape should be (6, 3)")
     if not torch.allclose(gradient, expected):
@@ -257,7 +264,7 @@ def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         relu = nn.ReLU(inplace=in_place)
         last = nn.Linear(2, 1, bias=False)
         last.weight.data = torch.tensor([[3.0, -2.0]])
-        model = with_others(nn.Sequential(_linear(1.0, 2.0), relu, last))
+        model = add_foreign_hooks(nn.Sequential(_linear(1.0, 2.0), relu, last))
         gradient = guided(model, torch.tensor([[1.0]]))
         if relu._is_full_backward_hook is False:
             return Wrong("that is the legacy hook again; it happens to work here, but it warns at every call")

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows
 from hookscope_course.practice.check_helpers import (
-    SWALLOWED,
-    Breaks,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
     fill_grads,
-    grads_changed,
-    hooks_are,
+    format_count,
+    have_grads_changed,
+    hides_errors,
     is_close,
-    left_on,
-    swallows,
-    with_others,
 )
 
 
@@ -64,11 +64,11 @@ def check_q1(versus: _Versus) -> Wrong | None:
         if wrong := _wrong_versus(versus, high, wide, name, batch):
             return wrong
     model = _Reads(4, 4)
-    model.head = Breaks()
-    told = swallows(lambda: versus(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 1))
-    if left := left_on(model):
-        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
-    return Wrong(SWALLOWED) if told else None
+    model.head = BreakingLayer()
+    told = hides_errors(lambda: versus(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 1))
+    if left := count_hooks(model):
+        return Wrong(f"a layer raised an error, and {format_count(left)} still on the model; use `with` or `finally`")
+    return Wrong(ERROR_HIDDEN) if told else None
 
 
 def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) -> Wrong | None:
@@ -82,10 +82,10 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
     output, grad = output.detach(), grads[0] - grads[1]
     right = (grad * output).sum(1)
     before = fill_grads(model)
-    result = versus(with_others(model), layer, x, a, b)
-    if left := left_on(model):
-        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
-    if grads_changed(model, before):
+    result = versus(add_foreign_hooks(model), layer, x, a, b)
+    if left := count_hooks(model):
+        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if have_grads_changed(model, before):
         return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` changes none of them")
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return a tensor (batch, height, width)")
@@ -123,14 +123,14 @@ def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | N
     x = torch.rand(1, 1, 4, 4, dtype=torch.float64)
 
     def breaks(model: nn.Module, x: Tensor) -> Tensor:
-        return Breaks()(x)  # type: ignore[no-any-return]
+        return BreakingLayer()(x)  # type: ignore[no-any-return]
 
-    return Wrong(SWALLOWED) if swallows(lambda: control(breaks, model, x)) else None
+    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: control(breaks, model, x)) else None
 
 
 def _wrong_control(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -> Wrong | None:
     dtype = torch.float32 if kind == "alike" else torch.float64
-    model, x = with_others(_Reads(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
+    model, x = add_foreign_hooks(_Reads(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
     mine = torch.randn(5, 4, dtype=dtype) + 3
     other = {"opposite": 1 - 2 * mine, "alike": mine.clone(), "anything": torch.randn(5, 4, dtype=dtype) - 1}[kind]
     before = {name: values.clone() for name, values in model.state_dict().items()}

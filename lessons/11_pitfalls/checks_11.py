@@ -12,29 +12,37 @@ import torch
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows, blind_to, check_helpers
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, registrations
-from hookscope_course.practice.probe_models import NO_HOOK, left_on, linear, numbers, row, swallowed
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, record_registrations
+from hookscope_course.practice.probe_models import (
+    NO_HOOK,
+    format_numbers,
+    make_linear,
+    make_row,
+    refuse_hidden_errors,
+    refuse_left_hooks,
+)
 
 
 @allows("attributes")
 def check_q1(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     for size in (1, 2):
-        if wrong := _wrong_count(count_calls, linear(2.0, size), row(*[1.0] * size)):
+        if wrong := _wrong_count(count_calls, make_linear(2.0, size), make_row(*[1.0] * size)):
             return wrong
-    return swallowed(count_calls)
+    return refuse_hidden_errors(count_calls)
 
 
 def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module, x: Tensor) -> Wrong | None:
     calls: list[object] = []
-    check_helpers.with_others(net).register_forward_pre_hook(lambda module, args: calls.append(module))
-    with registrations() as registered:
+    check_helpers.add_foreign_hooks(net).register_forward_pre_hook(lambda module, args: calls.append(module))
+    with record_registrations() as registered:
         counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
         other = "; a hook of somebody else is on the net, too" if counted == [0, 0, 0] else ""
         return Wrong(
-            f"the cell ran three times, with one call of the net each time, and counted {numbers(counted)}{other}"
+            f"the cell ran three times, with one call of the net each time, and counted "
+            f"{format_numbers(counted)}{other}"
         )
-    found = check_helpers.left_on(net) - 1
+    found = check_helpers.count_hooks(net) - 1
     if found > 1:
         return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
     if len(calls) != 3:
@@ -44,7 +52,7 @@ def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module
 
 @allows("random")
 def check_q2(net_class: Callable[[], nn.Module]) -> Wrong | None:
-    with registrations() as registered:
+    with record_registrations() as registered:
         wrong = _wrong_notes(net_class)
     no_hook = Wrong("the net stores the right values, but no hook does it; register one hook, when the net is created")
     return wrong or (None if registered else no_hook)
@@ -54,17 +62,19 @@ def _wrong_notes(net_class: Callable[[], nn.Module]) -> Wrong | None:
     for weight in (2.0, 3.0):
         net: Any = net_class()
         nn.init.constant_(net.layer.weight, weight)
-        returned = [net(row(value)) for value in (1.0, 2.0, 3.0)]
+        returned = [net(make_row(value)) for value in (1.0, 2.0, 3.0)]
         expected = [weight, 2 * weight, 3 * weight]
         if net.seen != expected:
             once = f"three calls gave {', '.join(f'{value:g}' for value in expected)}, once each"
-            return Wrong(f"{once}; the net stored {numbers(net.seen)}")
+            return Wrong(f"{once}; the net stored {format_numbers(net.seen)}")
         if [value.item() for value in returned] != expected:
-            return Wrong(f"the net should still return {numbers(expected)}; it returned {numbers(returned)}")
-        net(row(3.0))
+            return Wrong(
+                f"the net should still return {format_numbers(expected)}; it returned {format_numbers(returned)}"
+            )
+        net(make_row(3.0))
         if net.seen != [*expected, expected[-1]]:
-            return Wrong(f"a fourth call gave the same as the third, and the net stored {numbers(net.seen)}")
-        if (found := check_helpers.left_on(net)) > 1:
+            return Wrong(f"a fourth call gave the same as the third, and the net stored {format_numbers(net.seen)}")
+        if (found := check_helpers.count_hooks(net)) > 1:
             return Wrong(f"after four calls {found} hooks are on the net; register one hook, when the net is created")
         if not returned[0].requires_grad:
             return Wrong("with the hook, the net's output has lost its gradient")
@@ -75,7 +85,7 @@ def _wrong_notes(net_class: Callable[[], nn.Module]) -> Wrong | None:
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q3(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
     for weights, dtype in (((2.0, 3.0, 4.0), torch.float32), ((5.0, 2.0), torch.float64)):
-        net, seen = nn.Sequential(*map(linear, weights)).to(dtype), dict[str, Any]()
+        net, seen = nn.Sequential(*map(make_linear, weights)).to(dtype), dict[str, Any]()
         watch(net, seen)
         try:
             net(torch.ones(1, 1, dtype=dtype))
@@ -85,7 +95,7 @@ def check_q3(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
             return Wrong("the pass failed, because a layer got no tensor: your hook returns something, as in section 2")
         expected = dict(zip("012", accumulate(weights, mul), strict=False))
         if seen != expected:
-            return Wrong(f"the layers returned {numbers(expected)}; `seen` is {numbers(seen)}")
+            return Wrong(f"the layers returned {format_numbers(expected)}; `seen` is {format_numbers(seen)}")
         output, twice = net(torch.full((1, 1), 2.0, dtype=dtype)).item(), 2 * list(expected.values())[-1]
         if output != twice:
             return Wrong(
@@ -93,7 +103,9 @@ def check_q3(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
                 f"{twice:g}: your hook returns something"
             )
         if seen != (doubled := {name: 2 * value for name, value in expected.items()}):
-            return Wrong(f"in a second pass the layers returned {numbers(doubled)}; `seen` is {numbers(seen)}")
+            return Wrong(
+                f"in a second pass the layers returned {format_numbers(doubled)}; `seen` is {format_numbers(seen)}"
+            )
     return None
 
 
@@ -108,7 +120,7 @@ def check_q4(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
 
 
 def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> Wrong | None:
-    net = nn.Sequential(linear(weight))
+    net = nn.Sequential(make_linear(weight))
     result = with_average(net)
     match result:
         case (nn.Module() as average, {"net": list(), "average": list()} as seen):
@@ -117,13 +129,13 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
             return Wrong("your function should return the average and the dict of two lists")
     if average is net:
         return Wrong("your average is the net itself; training would change both")
-    returned = [net(row(1)), average(row(10))]
+    returned = [net(make_row(1)), average(make_row(10))]
     if seen != {"net": [weight], "average": [10 * weight]}:
         once = f"the net returned {weight:g}, the average {10 * weight:g}, once each"
-        return Wrong(f"{once}; you stored {numbers(seen)}")
-    returned += [net(row(2)), average(row(20))]
+        return Wrong(f"{once}; you stored {format_numbers(seen)}")
+    returned += [net(make_row(2)), average(make_row(20))]
     if seen != {"net": [weight, 2 * weight], "average": [10 * weight, 20 * weight]}:
-        return Wrong(f"the first calls are right, but after a second call of each you stored {numbers(seen)}")
+        return Wrong(f"the first calls are right, but after a second call of each you stored {format_numbers(seen)}")
     expected = [weight, 10 * weight, 2 * weight, 20 * weight]
     if [output.item() for output in returned] != expected or not all(output.requires_grad for output in returned):
         return Wrong("what you stored is right, but your hooks change what a net returns")
@@ -131,7 +143,7 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
         next(average.parameters()).zero_()
     if next(net.parameters()).item() != weight:
         return Wrong("your average shares its weights with the net; training would change both")
-    if (found := check_helpers.left_on(average)) > 1:
+    if (found := check_helpers.count_hooks(average)) > 1:
         return Wrong(f"what you stored is right, but {found} hooks are on the average; the copied one still runs")
     return None
 
@@ -140,13 +152,13 @@ def check_q5(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | No
     for size in (1, 2):
         if wrong := _wrong_history(outputs_of, size) or _overwritten(outputs_of, size):
             return wrong
-    return swallowed(outputs_of, [row(1)])
+    return refuse_hidden_errors(outputs_of, [make_row(1)])
 
 
 def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
-    net = nn.Sequential(linear(2.0, size), linear(3.0, size))
-    batches = [row(*[float(batch)] * size).repeat(2, 1) for batch in (1, 2, 3)]
-    expected = numbers([[2.0 * batch] * 2 * size for batch in (1, 2, 3)])
+    net = nn.Sequential(make_linear(2.0, size), make_linear(3.0, size))
+    batches = [make_row(*[float(batch)] * size).repeat(2, 1) for batch in (1, 2, 3)]
+    expected = format_numbers([[2.0 * batch] * 2 * size for batch in (1, 2, 3)])
     alive: list[weakref.ref[_Saved]] = []
     returned: list[tuple[Tensor, bool]] = []
 
@@ -159,31 +171,34 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        check_helpers.with_others(net).register_forward_hook(look)
+        check_helpers.add_foreign_hooks(net).register_forward_hook(look)
         history = outputs_of(net, batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:
         return Wrong(
             f"what you returned keeps {kept} tensors alive that autograd saved: the entries still have their graphs"
         )
-    if numbers(history) != expected:
-        return Wrong(f"for three batches the first layer returned {expected}; you returned {numbers(history)}")
-    if [numbers(output) for output, _ in returned] != [numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)]:
+    if format_numbers(history) != expected:
+        return Wrong(f"for three batches the first layer returned {expected}; you returned {format_numbers(history)}")
+    if [format_numbers(output) for output, _ in returned] != [
+        format_numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)
+    ]:
         return Wrong("what you kept is right, but your hook changes what the net returns")
     if not all(has_graph for _, has_graph in returned):
         return Wrong("what you kept is right, but with your hook, the net's output no longer has a graph")
-    return left_on(net, own=1)
+    return refuse_left_hooks(net, own=1)
 
 
 def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
     """Return a `Wrong` if the next layer works in place and overwrites what the hook kept."""
-    net = nn.Sequential(linear(2.0, size), nn.ReLU(inplace=True))
-    history = outputs_of(net, [row(*[value] * size) for value in (-1.0, 1.0)])
-    expected = numbers([[value] * size for value in (-2.0, 2.0)])
-    if numbers(history) == expected:
+    net = nn.Sequential(make_linear(2.0, size), nn.ReLU(inplace=True))
+    history = outputs_of(net, [make_row(*[value] * size) for value in (-1.0, 1.0)])
+    expected = format_numbers([[value] * size for value in (-2.0, 2.0)])
+    if format_numbers(history) == expected:
         return None
     return Wrong(
-        f"with an in-place ReLU after it, the first layer returned {expected}, and you returned {numbers(history)}: "
+        f"with an in-place ReLU after it, the first layer returned {expected}, and you returned "
+        f"{format_numbers(history)}: "
         "the next layer overwrote what you kept"
     )
 
@@ -203,28 +218,28 @@ def check_q6(without_first: Callable[[Tensor], Any]) -> Wrong | None:
         y = 2 * many
         without_first(y)
         torch.autograd.backward(total(y))
-        rows = numbers(many.grad)
+        rows = format_numbers(many.grad)
         x = torch.ones(3, 2, requires_grad=True)
         y = 2 * x
         without_first(y)
         torch.autograd.backward(total(y))
         assert x.grad is not None
-        if numbers(x.grad) != "[0, 0, 2, 2, 2, 2]":
-            found = numbers(x.grad)
+        if format_numbers(x.grad) != "[0, 0, 2, 2, 2, 2]":
+            found = format_numbers(x.grad)
             return Wrong(
                 f"`y = 2 * x` has three rows, and the loss is `{name}`. `x.grad` is {found}, not [0, 0, 2, 2, 2, 2]"
             )
-        if rows != numbers([0.0] * 3 + [2.0] * 9):
+        if rows != format_numbers([0.0] * 3 + [2.0] * 9):
             return Wrong(f"with four rows of three numbers and the loss `{name}`, `x.grad` is {rows}")
     weights, x = torch.tensor([[5.0, 6], [7, 8], [9, 10]]), torch.ones(3, 2, requires_grad=True)
     y = 2 * x
     without_first(y)
     for times in (1, 2):
         torch.autograd.backward((weights * y).sum(), retain_graph=True)
-        if numbers(x.grad) != numbers(2 * times * weights * torch.tensor([[0.0], [1], [1]])):
+        if format_numbers(x.grad) != format_numbers(2 * times * weights * torch.tensor([[0.0], [1], [1]])):
             return Wrong(
                 f"when 5, 6, 7, 8, 9 and 10 arrive at `y`, and `backward()` runs {'once' if times == 1 else 'twice'}, "
-                f"`x.grad` is {numbers(x.grad)}"
+                f"`x.grad` is {format_numbers(x.grad)}"
             )
     x, arrives = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2)
     y = 2 * x

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from hookscope import samples
 from hookscope.layers.find import leaves
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.check_helpers import Breaks, Broken, comes_off, hooks_are, left_on, with_others
+from hookscope_course.practice.check_helpers import (
+    BreakingLayer,
+    Broken,
+    add_foreign_hooks,
+    check_removal,
+    count_hooks,
+    format_count,
+)
 from hookscope_course.practice.rubric import judge
 
 IN_THE_BLOCK = "layers raise in the `with` block, and a point sees to it that this comes through"
@@ -116,7 +123,10 @@ def check_q1(watch_relus: Tool) -> Wrong | None:
             ("for each ReLU, one boolean for each unit", _each_unit),
             ("a unit that fired in one batch has fired", _whole_epoch),
             ("of maps, one boolean for each channel", _channels),
-            ("the hooks come off, also after an error, and change nothing", _both(comes_off, _leaves_no_trace)),
+            (
+                "the hooks come off, also after an error, and change nothing",
+                _both(check_removal, _leaves_no_trace),
+            ),
         ),
         watch_relus,
     )
@@ -190,7 +200,10 @@ def check_q2(ledger: Tool) -> Wrong | None:
             ("a row for each call, in order, with name and bytes", _names_and_bytes),
             ("a layer that is called twice has two rows", _shared_calls),
             ("an LSTM returns a tuple in a tuple: all its tensors count", _opens_tuples),
-            ("the hooks come off, also after an error, and keep no tensor", _both(comes_off, _leaves_no_trace)),
+            (
+                "the hooks come off, also after an error, and keep no tensor",
+                _both(check_removal, _leaves_no_trace),
+            ),
         ),
         ledger,
     )
@@ -274,27 +287,27 @@ def _passes_gradients(pushed: Pushed) -> str | None:
 
 
 def _off(pushed: Pushed) -> str | None:
-    net = with_others(_chain(first=nn.Linear(2, 3), last=nn.Linear(3, 2)))
+    net = add_foreign_hooks(_chain(first=nn.Linear(2, 3), last=nn.Linear(3, 2)))
     images, labels = torch.randn(4, 2), torch.arange(4) % 2
     with pushed(net, "first", images, labels, 0, 1, 1.0):
         net(images)
-    if left := left_on(net):
-        return f"after the `with` block {hooks_are(left)} still on the model"
+    if left := count_hooks(net):
+        return f"after the `with` block {format_count(left)} still on the model"
     for when in ("in the `with` block", "while you took the means"):
         net = _chain(first=nn.Linear(2, 3))
         if when == "while you took the means":
-            net.add_module("breaks", Breaks())
+            net.add_module("breaks", BreakingLayer())
         try:
             with pushed(net, "first", images, labels, 0, 1, 1.0):
-                net.add_module("breaks", Breaks())
+                net.add_module("breaks", BreakingLayer())
                 net(images)
             raised = False
         except Broken:
             raised = True
         if not raised:
             return f"a layer raised {when}, and your tool kept it to itself"
-        if left := left_on(net):
-            return f"a layer raised {when}, and {hooks_are(left)} still on; take it off in a `finally`"
+        if left := count_hooks(net):
+            return f"a layer raised {when}, and {format_count(left)} still on; take it off in a `finally`"
     return None
 
 

@@ -15,7 +15,7 @@ import hookscope
 from hookscope import samples
 from hookscope_course import ranks
 from hookscope_course.practice import Wrong, blind_to, check_helpers
-from hookscope_course.practice.check_helpers import SWALLOWED, Breaks, swallows
+from hookscope_course.practice.check_helpers import ERROR_HIDDEN, BreakingLayer, hides_errors
 from hookscope_course.practice.guard import Guard
 
 NUMBERS = 10_000
@@ -34,7 +34,7 @@ def _average_of(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -> d
 
     """
     guard, dtypes = Guard(), set[torch.dtype]()
-    guarded = guard.over(hook)
+    guarded = guard.guard(hook)
 
     def note(future: Any) -> Any:
         value = future.value()
@@ -130,16 +130,16 @@ def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -
 
 def _means_of(function: Callable[[nn.Module, Tensor], Any], images: Tensor, first: int) -> dict[str, Any]:
     """On a rank: call the function with this rank's images, the `first` ones on rank 0 and the others on rank 1."""
-    model, guard = check_helpers.with_others(samples.digit_cnn().to(images.dtype)), Guard()
-    means = guard.over(function)(model, images[:first] if dist.get_rank() == 0 else images[first:])
-    return {"means": means, "left": check_helpers.left_on(model), "found": guard.found}
+    model, guard = check_helpers.add_foreign_hooks(samples.digit_cnn().to(images.dtype)), Guard()
+    means = guard.guard(function)(model, images[:first] if dist.get_rank() == 0 else images[first:])
+    return {"means": means, "left": check_helpers.count_hooks(model), "found": guard.found}
 
 
 def _keeps_errors(function: Callable[[nn.Module, Tensor], Any]) -> bool:
     """On a rank: whether the function keeps to itself what `block3` raised."""
     model = nn.Sequential()
-    model.add_module("block3", Breaks())
-    return swallows(lambda: function(model, torch.ones(1, 1, 28, 28)))
+    model.add_module("block3", BreakingLayer())
+    return hides_errors(lambda: function(model, torch.ones(1, 1, 28, 28)))
 
 
 def check_q2(function: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
@@ -149,7 +149,7 @@ def check_q2(function: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
             return wrong
         if wrong := _wrong_means(function, images[7:11].double(), 1):
             return wrong
-        return Wrong(SWALLOWED) if any(_run(_keeps_errors, function)) else None
+        return Wrong(ERROR_HIDDEN) if any(_run(_keeps_errors, function)) else None
     except ranks.RankError as error:
         return Wrong(f"{error}")
 

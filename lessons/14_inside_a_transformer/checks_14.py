@@ -15,13 +15,13 @@ from hookscope.samples import StoryLM
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    SWALLOWED,
-    Breaks,
-    hooks_are,
-    left_on,
-    registrations,
-    swallows,
-    with_others,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    format_count,
+    hides_errors,
+    record_registrations,
 )
 
 # -- what a block adds ----------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def _wrong_added(
             parameter.normal_()
     texts = [torch.randint(model.head.out_features, (2, tokens)) for tokens in (3, 5)]
     before = [_seen_at(model, asked, text) for text in texts]
-    with_others(model)
+    add_foreign_hooks(model)
     store: list[Tensor] = []
     handle = keep_added(model.blocks[asked], store)
     for done, (text, parts) in enumerate(zip(texts, before, strict=True)):
@@ -58,7 +58,7 @@ def _wrong_added(
     if not isinstance(handle, RemovableHandle):
         return Wrong(f"the list is right, but `keep_added` returned {handle!r}; return the handle")
     handle.remove()
-    if left_on(model):
+    if count_hooks(model):
         return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
@@ -132,8 +132,8 @@ def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any]) -> Wrong | Non
 def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _Reads) -> Wrong | None:
     width, dtype = len(module.weight), module.weight.dtype
     counts: list[int] = []
-    with_others(module)
-    with registrations() as registered:
+    add_foreign_hooks(module)
+    with record_registrations() as registered:
         handle = count_tokens(module, counts)
     lengths = (torch.randperm(7)[:5] + 3).tolist()  # from 3 on, so that no length is a number of texts
     ways = (
@@ -173,7 +173,7 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
     if not isinstance(handle, RemovableHandle):
         return Wrong(f"the counts are right, but `count_tokens` returned {handle!r}; return the handle")
     handle.remove()
-    if left_on(module):
+    if count_hooks(module):
         return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
@@ -206,11 +206,13 @@ def check_q3(first_guesses: Callable[[nn.Module, Tensor], object]) -> Wrong | No
         if wrong := _wrong_guesses(first_guesses, *_lens_case(width, blocks, tokens, dtype)):
             return wrong
     model, text, _ = _lens_case(8, 2, 3, torch.float32)
-    model.blocks[1] = Breaks()
-    told = swallows(lambda: first_guesses(model, text))
-    if left := left_on(model):
-        return Wrong(f"a block raised an error, and {hooks_are(left)} still on the model; remove them in a `finally`")
-    return Wrong(SWALLOWED) if told else None
+    model.blocks[1] = BreakingLayer()
+    told = hides_errors(lambda: first_guesses(model, text))
+    if left := count_hooks(model):
+        return Wrong(
+            f"a block raised an error, and {format_count(left)} still on the model; remove them in a `finally`"
+        )
+    return Wrong(ERROR_HIDDEN) if told else None
 
 
 def _lens_case(width: int, blocks: int, tokens: int, dtype: torch.dtype) -> tuple[Any, Tensor, dict[str, list[int]]]:
@@ -251,9 +253,9 @@ def _lenses(model: Any, text: Tensor) -> dict[str, list[int]]:
 def _wrong_guesses(
     first_guesses: Callable[[nn.Module, Tensor], object], model: Any, text: Tensor, read: dict[str, list[int]]
 ) -> Wrong | None:
-    result = first_guesses(with_others(model), text)
-    if left := left_on(model):
-        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
+    result = first_guesses(add_foreign_hooks(model), text)
+    if left := count_hooks(model):
+        return Wrong(f"{format_count(left)} still on the model; remove every handle")
     if isinstance(result, Tensor) and result.dim() == 1:
         result = result.tolist()
     if not isinstance(result, list | tuple):

@@ -19,17 +19,17 @@ from hookscope.samples.stories import SelfAttention
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    SWALLOWED,
-    Breaks,
-    hooks_are,
-    left_on,
-    swallows,
-    with_others,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    format_count,
+    hides_errors,
 )
 
 
 def _hooks_on(model: nn.Module) -> int:
-    return left_on(model)
+    return count_hooks(model)
 
 
 _GONE = "a hook that was on the model before is gone; remove only your own"
@@ -120,14 +120,15 @@ def check_q2(restored: Restores) -> Wrong | None:
         model = StoryLM(width=8, heads=2).eval()
         model.head = _BreaksLater(run)  # type: ignore[assignment]
         layer, texts = model.blocks[0].attn, torch.randint(60, (1, 4))
-        told = swallows(lambda: restored(model, layer, 2, texts, texts.flip(1), _measure))  # type: ignore[arg-type]  # noqa: B023
+        told = hides_errors(lambda: restored(model, layer, 2, texts, texts.flip(1), _measure))  # type: ignore[arg-type]  # noqa: B023
         if left := _hooks_on(model):
             return Wrong(
-                f"a layer raised an error in the {after} run, and {hooks_are(left)} still on the model; use `with` or "
+                f"a layer raised an error in the {after} run, and {format_count(left)} still on the model; "
+                f"use `with` or "
                 "`finally`"
             )
         if told:
-            return Wrong(SWALLOWED)
+            return Wrong(ERROR_HIDDEN)
     return None
 
 
@@ -143,7 +144,7 @@ def _measure(logits: Tensor) -> Tensor:
     return logits[0, -1, 3] - logits[0, -1, 5]
 
 
-class _BreaksLater(Breaks):
+class _BreaksLater(BreakingLayer):
     """Raises at the call with a number, from 0, and at all after it."""
 
     def __init__(self, first: int) -> None:
@@ -179,9 +180,9 @@ def _wrong_share(
     one, every = slice(at, at + 1), slice(None)
     there = patched(corrupted, rows, one)
     expected = (there - low) / (high - low)
-    answer = restored(with_others(model), layer, at, clean, corrupted, _measure)
+    answer = restored(add_foreign_hooks(model), layer, at, clean, corrupted, _measure)
     if left := _hooks_on(model):
-        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
+        return Wrong(f"{format_count(left)} still on the model; remove every handle")
     if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
         answer = answer.item()
     if isinstance(answer, bool) or not isinstance(answer, int | float):
@@ -232,7 +233,7 @@ def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
         model.blocks[0].register_forward_hook(_somebody_elses)
         answer = copying_head(model, rows)
         if (left := _hooks_on(model)) != 1:
-            return Wrong(f"{hooks_are(left - 1)} still on the model; remove every handle" if left else _GONE)
+            return Wrong(f"{format_count(left - 1)} still on the model; remove every handle" if left else _GONE)
         if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
             return Wrong("the weights of the model have changed; use a hook to replace the head by zeros")
         if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
@@ -242,11 +243,11 @@ def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
         if wrong := _wrong_head(model, rows, length, answer):
             return wrong
     broken = story_lm()
-    broken.head = Breaks()  # type: ignore[assignment]
-    told = swallows(lambda: copying_head(broken, rows))
+    broken.head = BreakingLayer()  # type: ignore[assignment]
+    told = hides_errors(lambda: copying_head(broken, rows))
     if left := _hooks_on(broken):
-        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
-    return Wrong(SWALLOWED) if told else None
+        return Wrong(f"a layer raised an error, and {format_count(left)} still on the model; use `with` or `finally`")
+    return Wrong(ERROR_HIDDEN) if told else None
 
 
 def _attention_of(model: StoryLM) -> SelfAttention:

@@ -16,12 +16,12 @@ from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    SWALLOWED,
-    Breaks,
-    hooks_are,
-    left_on,
-    swallows,
-    with_others,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    format_count,
+    hides_errors,
 )
 
 _PROMPT, _NEW = 7, 5
@@ -162,11 +162,11 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
             return wrong
     breaking, called = story_lm(), list[object]()
     breaking.blocks[0].register_forward_pre_hook(lambda module, args: called.append(module))
-    breaking.blocks[1] = Breaks()
-    told = swallows(lambda: train_vector(breaking, breaking.blocks[0], story_tokens("the dog"), 3))
+    breaking.blocks[1] = BreakingLayer()
+    told = hides_errors(lambda: train_vector(breaking, breaking.blocks[0], story_tokens("the dog"), 3))
     if (left := len(census(breaking, include_global=False)) - 1) > 0:
         return Wrong(
-            f"a layer raised an error, and {hooks_are(left)} still on the model; remove the handle in a `finally`"
+            f"a layer raised an error, and {format_count(left)} still on the model; remove the handle in a `finally`"
         )
     if left < 0:
         return Wrong("a hook that was on the model before is gone; remove only your own")
@@ -176,7 +176,7 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
         )
     if told and not called:
         return Wrong("your function never called the model; train the vector with the output of the model")
-    return Wrong(SWALLOWED) if told else None
+    return Wrong(ERROR_HIDDEN) if told else None
 
 
 def _wrong_vector(
@@ -193,7 +193,7 @@ def _wrong_vector(
     target = unlikely[int(torch.randint(len(unlikely), ()))]
     word = STORY_WORDS[target]
     try:
-        vector = train_vector(with_others(model), model.blocks[block], tokens, target)
+        vector = train_vector(add_foreign_hooks(model), model.blocks[block], tokens, target)
     except RuntimeError as error:
         if "does not require grad" in str(error):
             return Wrong(
@@ -201,8 +201,8 @@ def _wrong_vector(
                 "does the vector require a gradient, without `detach`?"
             )
         raise
-    if left := left_on(model):
-        return Wrong(f"{hooks_are(left)} still on the model; remove the handle")
+    if left := count_hooks(model):
+        return Wrong(f"{format_count(left)} still on the model; remove the handle")
     if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
         return Wrong("the weights of the model have changed; pass only your vector to the optimizer")
     if any(weight.grad is not None for weight in model.parameters() if weight is not norm):

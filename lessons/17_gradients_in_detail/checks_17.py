@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    SWALLOWED,
-    Breaks,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
     fill_grads,
-    grads_changed,
-    hooks_are,
+    format_count,
+    have_grads_changed,
+    hides_errors,
     is_close,
-    left_on,
-    swallows,
-    with_others,
 )
 
 _OTHER_GRADS = "your code changed a `.grad` of the model; `torch.autograd.grad` changes none of them"
@@ -72,11 +72,11 @@ def check_q1(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object]) -> W
         wrong = _wrong_parts(parts_of, model)
         if wrong:
             return wrong
-    breaking = nn.Sequential(nn.Linear(2, 2), Breaks())
-    told = swallows(lambda: parts_of(breaking[0], lambda: breaking(torch.ones(1, 2)).sum()))
-    if left := left_on(breaking):
-        return Wrong(_LEFT.format(hooks_are(left)))
-    return Wrong(SWALLOWED) if told else None
+    breaking = nn.Sequential(nn.Linear(2, 2), BreakingLayer())
+    told = hides_errors(lambda: parts_of(breaking[0], lambda: breaking(torch.ones(1, 2)).sum()))
+    if left := count_hooks(breaking):
+        return Wrong(_LEFT.format(format_count(left)))
+    return Wrong(ERROR_HIDDEN) if told else None
 
 
 def _wrong_parts(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], model: _Calls) -> Wrong | None:
@@ -85,10 +85,10 @@ def _wrong_parts(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], 
         copies = [model.layer.weight.detach().clone().requires_grad_() for _ in range(many)]
         right = torch.autograd.grad(model.weighted(copies), copies)
     before = fill_grads(model)
-    result = parts_of(with_others(model).get_submodule("layer"), model.run)
-    if left := left_on(model):
-        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
-    if grads_changed(model, before):
+    result = parts_of(add_foreign_hooks(model).get_submodule("layer"), model.run)
+    if left := count_hooks(model):
+        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if have_grads_changed(model, before):
         return Wrong(_OTHER_GRADS)
     if model.called > 1:
         return Wrong(f"you called `run` {model.called} times; one run gives you all parts")

@@ -12,7 +12,14 @@ from torch import Tensor, nn
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, SWALLOWED, Breaks, hooks_are, registrations, swallows
+from hookscope_course.practice.check_helpers import (
+    CALLS_NOTHING,
+    ERROR_HIDDEN,
+    BreakingLayer,
+    format_count,
+    hides_errors,
+    record_registrations,
+)
 
 _NO_HOOK = "that is right, but you found it without a forward hook; use one"
 
@@ -35,14 +42,14 @@ def _is_of_nothing(error: Exception) -> bool:
 
 def _left_after_error(model: nn.Module, run: Callable[[], object]) -> Wrong | None:
     try:
-        told = swallows(run)
+        told = hides_errors(run)
     except (RuntimeError, ValueError) as error:
         if not _is_of_nothing(error):
             raise
         told = True
     if left := _hooks_on(model):
-        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
-    return Wrong(SWALLOWED) if told else None
+        return Wrong(f"a layer raised an error, and {format_count(left)} still on the model; use `with` or `finally`")
+    return Wrong(ERROR_HIDDEN) if told else None
 
 
 # -- features of many batches -----------------------------------------------------------------------------------------
@@ -93,7 +100,7 @@ def check_q1(features: _Features) -> Wrong | None:
             return wrong
         ended |= model.ended
     broken = _Net(3, torch.float32)
-    broken.first = Breaks()
+    broken.first = BreakingLayer()
     if wrong := _left_after_error(broken, lambda: features(broken, broken.second, [torch.randn(2, 3)])):
         return wrong
     sound = _Net(3, torch.float32)
@@ -143,7 +150,7 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
     batches = [torch.randn(rows, width, dtype=dtype) for rows in (4, 2, 3)]
     layer.register_forward_hook(_somebody_elses)
     try:
-        with registrations() as registered:
+        with record_registrations() as registered:
             result = features(model, layer, batches)
     except (RuntimeError, ValueError, IndexError) as error:
         if _is_of_nothing(error):
@@ -154,7 +161,7 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     calls = [*model.seen]
     if (left := _hooks_on(model)) != 1:
-        return Wrong(f"{hooks_are(left - 1)} still on the model; take every one of yours off" if left else _GONE)
+        return Wrong(f"{format_count(left - 1)} still on the model; take every one of yours off" if left else _GONE)
     if model.after.calls:
         return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
     if not isinstance(result, Tensor):
@@ -227,7 +234,7 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     if (now := _hooks_on(model)) != before:
         return Wrong(f"the original had {before} hooks and has {now} now; it should keep its own")
     if left := _hooks_on(twin):
-        return Wrong(f"{hooks_are(left)} on your copy; look at every module in it, and at every kind of hook")
+        return Wrong(f"{format_count(left)} on your copy; look at every module in it, and at every kind of hook")
     if any(one is other for one in model.modules() for other in twin.modules()):
         return Wrong("a module of the model is also in your copy; copy deeply")
     places = {parameter.data_ptr() for parameter in model.parameters()}

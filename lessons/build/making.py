@@ -69,7 +69,7 @@ def parse(path: Path) -> Chapter:
     cells = list(body(path, text, exercises))
     if exercises:
         unused = next(iter(exercises.values()))
-        raise LessonError(f"{unused.place}: lesson.md does not have {{{{exercise {unused.name}}}}}")
+        raise LessonError(f"{unused.location}: lesson.md does not have {{{{exercise {unused.name}}}}}")
     sittings = tuple(sittings_of(cells, given))
     say_where_to_stop(cells, sittings)
     head, end = head_cell(path, header, sittings), next_cells(path)
@@ -274,7 +274,7 @@ def exercise_cells(
     try:
         yield next(held(starter, text.holds_for))  # what it shows is gone as soon as somebody answers
     except ValueError as error:
-        raise LessonError(f"{text.place}: {error}") from None
+        raise LessonError(f"{text.location}: {error}") from None
     if not text.in_lab:
         folded = {"source_hidden": True, "outputs_hidden": True}
         solution = f"# solution\n{text.solution.strip(chr(10))}"

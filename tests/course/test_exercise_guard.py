@@ -13,8 +13,8 @@ from torch import nn
 import hookscope
 from hookscope_course import Wrong, ____
 from hookscope_course.practice import allows
-from hookscope_course.practice.check_helpers import Breaks, registrations, swallows
-from hookscope_course.practice.guard import Guard, Guarded
+from hookscope_course.practice.check_helpers import BreakingLayer, hides_errors, record_registrations
+from hookscope_course.practice.guard import Guard, GuardedCallable
 from tests.shared.exercises import ask, exercise
 
 
@@ -151,14 +151,14 @@ def test_a_guarded_answer_is_what_it_was():
         pass
 
     guard = Guard()
-    guarded = guard.over(double)
+    guarded = guard.guard(double)
     assert inspect.signature(guarded) == inspect.signature(double)
     assert (guarded.__name__, guarded.__defaults__, repr(guarded)) == ("double", None, repr(double))
     assert guarded == double == guarded
     assert {double: 1}[guarded] == 1
     guarded.mark = 3
     assert double.mark == 3
-    cls = guard.over(Net)
+    cls = guard.guard(Net)
     assert isinstance(cls, type)
     assert issubclass(cls, nn.Module)
     assert type(cls()) is Net  # a module stays itself
@@ -168,7 +168,7 @@ def test_a_guarded_answer_is_what_it_was():
 
     assert Sub.__mro__[1] is Net
     module, tensor, block = nn.ReLU(), torch.ones(1), contextlib.nullcontext()
-    assert [guard.over(value) for value in (module, tensor, block, 3, "x", None)] == [
+    assert [guard.guard(value) for value in (module, tensor, block, 3, "x", None)] == [
         module,
         tensor,
         block,
@@ -176,17 +176,17 @@ def test_a_guarded_answer_is_what_it_was():
         "x",
         None,
     ]
-    assert guard.over(guarded) is guarded
+    assert guard.guard(guarded) is guarded
 
     class Seen(list):
         def __call__(self, grad):
             self.append(grad)
 
-    assert [*guard.over(Seen([3]))] == [3]
-    assert guard.over(lambda hook: hook)(double) is double
-    partial = guard.over(functools.partial(double, times=3))
+    assert [*guard.guard(Seen([3]))] == [3]
+    assert guard.guard(lambda hook: hook)(double) is double
+    partial = guard.guard(functools.partial(double, times=3))
     assert partial.keywords == {"times": 3}
-    assert type(partial) is Guarded
+    assert type(partial) is GuardedCallable
 
 
 def test_a_context_manager_may_have_its_hooks_on_until_its_block_ends():
@@ -232,17 +232,17 @@ def test_a_result_instead_of_the_function_is_told(answer):
 
 def test_probes_tell_registrations_and_swallowed_errors():
     module = nn.Linear(1, 1)
-    with registrations() as registered:
+    with record_registrations() as registered:
         module.register_full_backward_hook(print).remove()
         module.register_forward_pre_hook(print)
         module.weight.register_hook(print)
     module.register_forward_hook(print)
     assert registered == ["backward", "forward pre", "tensor"]
-    breaks = nn.Sequential(Breaks())
-    assert not swallows(lambda: breaks(torch.ones(1)))
+    breaks = nn.Sequential(BreakingLayer())
+    assert not hides_errors(lambda: breaks(torch.ones(1)))
 
     def quiet():
         with contextlib.suppress(Exception):
             breaks(torch.ones(1))
 
-    assert swallows(quiet)
+    assert hides_errors(quiet)

@@ -20,7 +20,7 @@ def line_of(text, part):
 def test_what_is_read():
     assert (TEXT.number, TEXT.name, TEXT.difficulty, TEXT.minutes) == ("09.1", "q9", "easy", 3)
     assert TEXT.heading == "Exercise 09.1 · easy · 3 minutes"
-    assert TEXT.place == "lessons/09_small/exercises.md:3"
+    assert TEXT.location == "lessons/09_small/exercises.md:3"
     assert TEXT.question == "Write a pre-hook `double` that doubles the input."
     assert TEXT.starter == "def double(module, args):\n    ____\n\nq9.check(double)\n"
     assert TEXT.hints == ("Look at what the pre-hook returns.", "Return a tuple: `(2 * args[0],)`.")

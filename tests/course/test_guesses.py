@@ -88,10 +88,10 @@ ALL = for_each(ASKED)
 
 @pytest.fixture(autouse=True)
 def _a_first_try(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(guess_results, "here", lambda: tmp_path)
-    monkeypatch.setattr(guess_results, "_wrong", {})
+    monkeypatch.setattr(guess_results, "get_notebook_folder", lambda: tmp_path)
+    monkeypatch.setattr(guess_results, "_wrong_guesses", {})
     monkeypatch.setattr(guess_results, "_outcomes", {})
-    monkeypatch.setattr(guess_module, "_clicked", {})
+    monkeypatch.setattr(guess_module, "_clicked_guesses", {})
 
 
 def tells(text: str, answer: Any) -> bool:
@@ -167,7 +167,7 @@ def test_every_wrong_guess_is_understood_and_gets_its_own_reason(asked: Asked) -
     assert asked.question.wrong
     assert asked.question.otherwise
     for guess, reason in asked.question.wrong:
-        guess_results.wrong_guesses(asked.about).clear()
+        guess_results.get_wrong_guesses(asked.about).clear()
         said = asked.compare(guess)
         assert re.match("Not (?!understood)", said), (guess, said)
         assert f". {told(asked, reason)}" in said, (guess, said)
@@ -282,7 +282,7 @@ def test_what_was_clicked_stands_for_the_blank_when_the_cell_runs_again() -> Non
     assert again.guess == [20, 3]
     assert GuessWidget(again).given == {"at": GuessWidget(again).options.index("20, 3")}, "its button is not pressed"
     assert Guess([1, 3], about="05.9").guess == [1, 3], "what is typed into the cell wins"
-    assert Guess(____, about="05.8").said == ""
+    assert Guess(____, about="05.8").text == ""
 
 
 @pytest.mark.usefixtures("asks")
@@ -307,7 +307,7 @@ def test_without_a_guess_a_copy_asks_again_and_tells_nothing() -> None:
         "The answer is 20, 3.",
         True,
     )
-    assert guess_results.read() == {"05.9": "second"}
+    assert guess_results.read_outcomes() == {"05.9": "second"}
     again = Guess(____, about="05.9")
     assert repr(again.compare([20.0, 3.0])) == "Right, at the second try. The answer is 20, 3."
 
@@ -339,7 +339,7 @@ def test_a_question_for_yes_or_no_has_these_buttons() -> None:
     widget = click(guess := Guess(____, about="01.9"), "No")
     assert widget.options == ["Yes", "No"]
     assert guess.guess is False
-    assert (guess.said, widget.message) == ("no", "no.")
+    assert (guess.text, widget.message) == ("no", "no.")
     assert GuessWidget(Guess(____, about="01.9")).given == {"at": 1}
     assert repr(Guess("yes", about="01.9").compare(True)) == "As you guessed: yes."
     assert repr(Guess(about="01.8").compare(True)) == "No guess this time. It is True."
@@ -353,13 +353,13 @@ def test_a_second_wrong_guess_is_written_as_on_its_button() -> None:
 
 def test_a_score_says_what_was_right_at_once_and_what_at_the_second_try() -> None:
     for about, outcome in (("01.1", "second"), ("01.2", "second"), ("01.3", "first"), ("01.4", "shown")):
-        guess_results.keep(about, outcome)
-    assert guess_results.line_of(1, 4) == "1 of 4 right at once, 2 at the second try"
+        guess_results.store_outcome(about, outcome)
+    assert guess_results.summarize_guesses(1, 4) == "1 of 4 right at once, 2 at the second try"
 
 
 @pytest.mark.parametrize(
     ("guess", "said"), [({"stem"}, "Not only stem."), ({"mix"}, "Not mix."), ({"mix", "stem"}, "Not mix")]
 )
 def test_a_part_of_the_answer_is_not_called_wrong(guess: set[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookscope_course.practice.guess_results.wrong_guesses", lambda about: [])
+    monkeypatch.setattr("hookscope_course.practice.guess_results.get_wrong_guesses", lambda about: [])
     assert repr(Guess(guess, about="11.3").compare({"relu", "stem"})).startswith(said)

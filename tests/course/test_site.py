@@ -174,7 +174,7 @@ def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch
             assert all(texts[record["second"][key][0]].startswith(("Right, at the second", "Close")) for key in right)
         assert texts[record["shown"][0]].startswith("The answer is")
         assert record["state"]["heading"] == "You have not guessed yet."
-    assert guess_results.read() == {}, "a page keeps its score by itself"
+    assert guess_results.read_outcomes() == {}, "a page keeps its score by itself"
 
 
 def test_an_answer_that_a_question_does_not_offer_is_an_error() -> None:

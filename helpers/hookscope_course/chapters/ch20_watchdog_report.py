@@ -25,7 +25,7 @@ from hookscope_course.chapters.ch20_training_runs import (
     record_run,
 )
 from hookscope_course.practice.blank import holds_blank
-from hookscope_course.practice.check_helpers import comes_off
+from hookscope_course.practice.check_helpers import check_removal
 from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, run_point
 
@@ -264,7 +264,7 @@ def _changes(watch: Watch) -> str | None:
 
 
 def _stays(watch: Watch) -> str | None:
-    if problem := comes_off(watch):
+    if problem := check_removal(watch):
         return problem
     model, lists = nn.Sequential(nn.Identity()), list[list[Alarm]]()
     for _ in range(2):

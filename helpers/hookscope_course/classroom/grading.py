@@ -7,7 +7,8 @@ The folder is nbgrader's own: `source/` holds the exercises with their solutions
 `submitted/STUDENT/02_call_order/02_call_order.ipynb` is where their notebooks go. `stripped/` has copies of these that
 are safe to open (`stripping`); only they are graded. All of nbgrader's commands work in the folder. Two of its steps
 are ours (`judge`). Students get the course's starters. Points come from the course's check, which draws new values in
-each run, and not from the notebook's test cells. `sandbox` and `judge_protocol` say what a submission can reach meanwhile.
+each run, and not from the notebook's test cells. `sandbox` and `judge_protocol` say what a submission can reach
+meanwhile.
 """
 
 from __future__ import annotations

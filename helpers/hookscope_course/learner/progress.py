@@ -14,7 +14,7 @@ from typing import Any
 from hookscope_course.learner.copies import KEEP, chapters, replace_text
 from hookscope_course.paths import NOTEBOOKS, typed
 
-HERE = Path.cwd()
+NOTEBOOK_FOLDER = Path.cwd()
 """Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
 
 
@@ -22,7 +22,7 @@ LEGEND = "● is an exercise that you have solved, ○ one that you have not. If
 
 
 @dataclass(frozen=True)
-class Page:
+class ChapterProgress:
     """A chapter: its title, file and minutes, the names of its exercises, and those that are done."""
 
     title: str
@@ -42,9 +42,9 @@ class Progress:
     """
 
     def __init__(self, copy: Path, source: Path = NOTEBOOKS) -> None:
-        done = read(copy)
+        done = read_solved(copy)
         self.is_kept = (copy / KEEP).is_dir()
-        self.pages = [page for path in chapters(source) if (page := _page(path, done)).exercises]
+        self.pages = [page for path in chapters(source) if (page := _read_page(path, done)).exercises]
 
     @property
     def next(self) -> str:
@@ -72,7 +72,7 @@ class Progress:
         if not self.is_kept:
             return self.heading
         wide = max((len(page.exercises) for page in self.pages), default=0)
-        lines = [f"{_signs(page):{wide}}  {page.minutes:3} minutes  {page.title}" for page in self.pages]
+        lines = [f"{_draw_signs(page):{wide}}  {page.minutes:3} minutes  {page.title}" for page in self.pages]
         return "\n".join([self.heading, *lines, LEGEND])
 
     def _repr_html_(self) -> str:
@@ -86,7 +86,7 @@ class Progress:
             f'<tr><th scope="row" style="text-align: left"><a href="{page.file}">{html.escape(page.title)}</a></th>'
             f'<td style="text-align: right">{page.minutes}</td>'
             f'<td style="text-align: left; white-space: nowrap">{len(page.done)} of {len(page.exercises)}</td>'
-            f'<td style="text-align: left" aria-hidden="true">{_signs(page)}</td></tr>'
+            f'<td style="text-align: left" aria-hidden="true">{_draw_signs(page)}</td></tr>'
             for page in self.pages
         )
         heads = "".join(
@@ -106,10 +106,10 @@ def progress() -> Progress:
         This is not your copy of the course, so no progress is saved here. `make lab` opens your copy.
 
     """
-    return Progress(HERE)
+    return Progress(NOTEBOOK_FOLDER)
 
 
-def note(number: str, copy: Path | None = None) -> str:
+def record_solved(number: str, copy: Path | None = None) -> str:
     """Keep that an exercise is done.
 
     Args:
@@ -120,14 +120,14 @@ def note(number: str, copy: Path | None = None) -> str:
         What went wrong, in a sentence; nothing when it is kept, or when this is not a learner's copy.
 
     """
-    keep = (copy or HERE) / KEEP
+    keep = (copy or NOTEBOOK_FOLDER) / KEEP
     if not keep.is_dir():
         return ""
     try:
         from filelock import FileLock  # `check` runs where it is not installed
 
         with FileLock(keep / "progress.lock", timeout=5):
-            done = read(copy or HERE)
+            done = read_solved(copy or NOTEBOOK_FOLDER)
             if number not in done:
                 done[number] = f"{datetime.now():%Y-%m-%d %H:%M}"
                 replace_text(keep / "progress.json", json.dumps(done, indent=1, sort_keys=True))
@@ -136,7 +136,7 @@ def note(number: str, copy: Path | None = None) -> str:
     return ""
 
 
-def read(copy: Path) -> dict[str, str]:
+def read_solved(copy: Path) -> dict[str, str]:
     """The exercises that are done, by number, and when each was first right."""
     file = copy / KEEP / "progress.json"
     with suppress(OSError, ValueError, RecursionError):
@@ -147,14 +147,14 @@ def read(copy: Path) -> dict[str, str]:
     return {}
 
 
-def _page(path: Path, done: dict[str, str]) -> Page:
+def _read_page(path: Path, done: dict[str, str]) -> ChapterProgress:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     head = next("".join(cell["source"]) for cell in cells if "".join(cell["source"]).startswith("# "))
     names = tuple(cell["metadata"]["exercise"] for cell in cells if "exercise" in cell["metadata"])
     title, *facts = head.splitlines()
     minutes = sum(map(int, re.findall(r"\*\*(\d+) minutes\*\*", "\n".join(facts))))  # to read, and of exercises
-    return Page(title.removeprefix("# "), path.name, minutes, names, frozenset(names) & done.keys())
+    return ChapterProgress(title.removeprefix("# "), path.name, minutes, names, frozenset(names) & done.keys())
 
 
-def _signs(page: Page) -> str:
+def _draw_signs(page: ChapterProgress) -> str:
     return "".join("●" if name in page.done else "○" for name in page.exercises)

@@ -32,6 +32,6 @@ def exercises(chapter: int) -> tuple[Exercise, ...]:
     for text in read_exercises(folder / "exercises.md"):
         check = next((vars(each)[name] for each in checks if (name := f"check_{text.name}") in vars(each)), None)
         if check is None:
-            raise ExerciseTextError(f"{text.place}: checks_{chapter:02}.py has no function check_{text.name}")
+            raise ExerciseTextError(f"{text.location}: checks_{chapter:02}.py has no function check_{text.name}")
         made.append(Exercise(text, check))
     return tuple(made)

@@ -40,7 +40,7 @@ def chapter_end(chapter: int, *models: Any) -> Card:
         'on ReLU. `hookscope.census(…).remove_all()` removes it.'
 
     """
-    from hookscope_course.learner.progress import HERE, read
+    from hookscope_course.learner.progress import NOTEBOOK_FOLDER, read_solved
 
     folder = folder_of(chapter)
     left = len(hookscope.census(*models))
@@ -49,9 +49,9 @@ def chapter_end(chapter: int, *models: Any) -> Card:
     if left:
         said.append(f"`hookscope.census(…).remove_all()` removes {'it' if left == 1 else 'them'}.")
     questions = len(questions_of(chapter))
-    if any(about.startswith(f"{chapter:02}.") for about in guess_results.read()):
-        said.append(f"Your guesses: {guess_results.line_of(chapter, questions)}.")
-    if done := [name for name in read(HERE) if name.startswith(f"{chapter:02}.")]:
+    if any(about.startswith(f"{chapter:02}.") for about in guess_results.read_outcomes()):
+        said.append(f"Your guesses: {guess_results.summarize_guesses(chapter, questions)}.")
+    if done := [name for name in read_solved(NOTEBOOK_FOLDER) if name.startswith(f"{chapter:02}.")]:
         said.append(f"{len(done)} of {len(read_exercises(folder / 'exercises.md'))} exercises solved.")
     heading = f"{left} hook{' is' if left == 1 else 's are'} left"
     return Card(heading, " ".join(said), "wrong" if left else "right")
@@ -64,9 +64,9 @@ def certificate(figure: HookWidget) -> Picture:
         figure: the figure; its picture is shown as it is now.
 
     """
-    from hookscope_course.learner.progress import HERE, read
+    from hookscope_course.learner.progress import NOTEBOOK_FOLDER, read_solved
 
-    guesses, done, rows = guess_results.read(), read(HERE), list[dict[str, object]]()
+    guesses, done, rows = guess_results.read_outcomes(), read_solved(NOTEBOOK_FOLDER), list[dict[str, object]]()
     totals = [0, 0, 0, 0]
     for part in tomllib.loads((LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"]:
         asked = [about for chapter in part["chapters"] for about in questions_of(chapter)]

@@ -14,7 +14,7 @@ from hookscope.censuses.census import record_handles
 
 
 @contextmanager
-def registrations() -> Iterator[list[str]]:
+def record_registrations() -> Iterator[list[str]]:
     """Tell, after a `with` block, where hooks were registered in it, also those that came off again.
 
     Yields:
@@ -22,7 +22,7 @@ def registrations() -> Iterator[list[str]]:
 
     Example:
         >>> layer = nn.Identity()
-        >>> with registrations() as registered:
+        >>> with record_registrations() as registered:
         ...     with layer.register_forward_hook(print):
         ...         pass
         >>> registered
@@ -44,36 +44,36 @@ def registrations() -> Iterator[list[str]]:
             registered.append(name.replace("_", " "))
 
 
-def hook_of_somebody(module: nn.Module, args: object, output: object) -> None:
+def foreign_hook(module: nn.Module, args: object, output: object) -> None:
     """A forward hook that does nothing, and has to stay."""
 
 
-def with_others(model: nn.Module) -> nn.Module:
+def add_foreign_hooks(model: nn.Module) -> nn.Module:
     """Put a hook of somebody else's on each module of a model; what takes one off is told of by the guard."""
     for module in model.modules():
-        module.register_forward_hook(hook_of_somebody)
+        module.register_forward_hook(foreign_hook)
     return model
 
 
-def left_on(*models: nn.Module) -> int:
-    """Count the hooks on models, beside those of `with_others`.
+def count_hooks(*models: nn.Module) -> int:
+    """Count the hooks on models, beside those of `add_foreign_hooks`.
 
     Example:
-        >>> layer = with_others(nn.Identity())
+        >>> layer = add_foreign_hooks(nn.Identity())
         >>> _ = layer.register_forward_hook(print)
-        >>> left_on(layer)
+        >>> count_hooks(layer)
         1
 
     """
     found = census(*models, include_global=False)
-    return sum(hook_of_somebody.__name__ not in entry.callable for entry in found)
+    return sum(foreign_hook.__name__ not in entry.callable for entry in found)
 
 
-def hooks_are(count: int) -> str:
+def format_count(count: int) -> str:
     """Say how many hooks there are, as a subject with its verb.
 
     Example:
-        >>> hooks_are(1), hooks_are(2)
+        >>> format_count(1), format_count(2)
         ('1 hook is', '2 hooks are')
 
     """
@@ -87,7 +87,7 @@ def fill_grads(model: nn.Module) -> dict[str, Tensor]:
         >>> layer = nn.Linear(2, 1)
         >>> before = fill_grads(layer)
         >>> layer.weight.grad += 1
-        >>> grads_changed(layer, before)
+        >>> have_grads_changed(layer, before)
         True
 
     """
@@ -96,7 +96,7 @@ def fill_grads(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-def grads_changed(model: nn.Module, before: dict[str, Tensor]) -> bool:
+def have_grads_changed(model: nn.Module, before: dict[str, Tensor]) -> bool:
     """Whether a `.grad` is another than `fill_grads` has made it."""
     now = {name: parameter.grad for name, parameter in model.named_parameters()}
     return any((grad := now[name]) is None or not torch.equal(grad, was) for name, was in before.items())
@@ -110,10 +110,10 @@ def is_close(answer: object, expected: Tensor) -> bool:
 
 
 class Broken(Exception):  # noqa: N818  # a layer that broke, in the words of the feedback
-    """What the layer `Breaks` raises: no answer could have meant to catch it."""
+    """What the layer `BreakingLayer` raises: no answer could have meant to catch it."""
 
 
-class Breaks(nn.Module):
+class BreakingLayer(nn.Module):
     """A layer that raises when it is called."""
 
     def forward(self, *args: object, **kwargs: object) -> Tensor:
@@ -121,13 +121,13 @@ class Breaks(nn.Module):
         raise Broken("this layer breaks")
 
 
-SWALLOWED = "a layer raised an error, and your function kept it to itself; let the exception through"
+ERROR_HIDDEN = "a layer raised an error, and your function kept it to itself; let the exception through"
 # Reasons why an exercise has nothing that an answer could keep to itself.
 CALLS_NOTHING = "it calls no module, so nothing raises in it"
 
 
-def swallows(answer: Callable[[], object]) -> bool:
-    """Whether an answer keeps to itself what a layer raised; it calls a model that has a `Breaks` in it."""
+def hides_errors(answer: Callable[[], object]) -> bool:
+    """Whether an answer keeps to itself what a layer raised; it calls a model that has a `BreakingLayer` in it."""
     try:
         answer()
     except Broken:
@@ -135,25 +135,25 @@ def swallows(answer: Callable[[], object]) -> bool:
     return True
 
 
-def comes_off(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> str | None:
+def check_removal(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> str | None:
     """Say what is wrong if a tool for `with` lines leaves a hook on, also after an exception, or keeps that to itself.
 
     Example:
         >>> from hookscope import capture
-        >>> comes_off(capture)
+        >>> check_removal(capture)
 
     """
     layers = nn.Linear(1, 2), nn.ReLU()
-    model = with_others(nn.Sequential(*layers))
+    model = add_foreign_hooks(nn.Sequential(*layers))
     with tool(model):
         model(torch.ones(1, 1))
-    if left := left_on(model):
-        return f"after the `with` block {hooks_are(left)} still on the model"
-    model = nn.Sequential(*layers, Breaks())
+    if left := count_hooks(model):
+        return f"after the `with` block {format_count(left)} still on the model"
+    model = nn.Sequential(*layers, BreakingLayer())
     try:
         with tool(model):
             model(torch.ones(1, 1))
     except Broken:
-        left = left_on(model)
-        return f"a layer raised, and {hooks_are(left)} still on; take them off in a `finally`" if left else None
+        left = count_hooks(model)
+        return f"a layer raised, and {format_count(left)} still on; take them off in a `finally`" if left else None
     return "a layer raised an error, and your tool kept it to itself"

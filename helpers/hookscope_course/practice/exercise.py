@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from inspect import signature
 
-from hookscope_course.learner.progress import note
+from hookscope_course.learner.progress import record_solved
 from hookscope_course.practice.blank import Blank, cell_names_blank, cell_of, holds_blank
 from hookscope_course.practice.check_options import allowed_by
 from hookscope_course.practice.exercise_parser import ExerciseText
-from hookscope_course.practice.feedback_card import Card, Feedback, Outcome, Solution, unwrapped
+from hookscope_course.practice.feedback_card import Card, CheckOutcome, Feedback, Solution, unwrap_lines
 
 
 class Wrong(Exception):  # noqa: N818  # an answer, not an error
@@ -44,7 +44,7 @@ class Exercise:
 
     def __init__(self, text: ExerciseText, check: Callable[..., Wrong | None]) -> None:
         self.text, self.number, self.name = text, text.number, text.name
-        self._check, self._why, self._hints = check, unwrapped(text.why), tuple(map(unwrapped, text.hints))
+        self._check, self._why, self._hints = check, unwrap_lines(text.why), tuple(map(unwrap_lines, text.hints))
         self._hints_given = 0
         self._seen_untouched = False
         self._last_hint: tuple[int | None, Card | None] = (None, None)
@@ -66,23 +66,23 @@ class Exercise:
         try:
             blank = not answers or cell_names_blank(caller) or any(map(holds_blank, answers))
             if not blank:
-                with _undisturbed(self.seed), redirect_stdout(printed):
-                    verdict = self._misfit(answers) or self._guarded(answers, caller.f_globals)
+                with _isolate_check(self.seed), redirect_stdout(printed):
+                    verdict = self._check_arguments(answers) or self._run_guarded_check(answers, caller.f_globals)
         except Wrong as wrong:
             verdict = wrong
         except (Exception, SystemExit) as error:
-            verdict = self._slip(answers) or Wrong(_explain(error, caller.f_globals))
+            verdict = self._explain_call_mistake(answers) or Wrong(_explain_error(error, caller.f_globals))
         if blank or Blank.uses != uses:
             todo = f"replace ____ with your own code and run the cell again; `{self.name}.hint()` helps."
-            return _feedback("not attempted", todo)
+            return _make_feedback("not attempted", todo)
         if verdict is None:
-            trouble = note(self.number)
-            return _feedback("right", f"{self._why}\n{trouble}" if trouble else self._why, printed)
+            trouble = record_solved(self.number)
+            return _make_feedback("right", f"{self._why}\n{trouble}" if trouble else self._why, printed)
         if not isinstance(verdict, Wrong):
             raise TypeError(f"the check of exercise {self.number} returned {verdict!r}, not None or Wrong(…)")
         if self.text.is_bug and cell_of(caller).strip() == self.text.starter.strip():
-            return _feedback("not attempted", self._of_untouched(verdict), printed)
-        return _feedback("wrong", str(verdict), printed)
+            return _make_feedback("not attempted", self._describe_untouched_bug(verdict), printed)
+        return _make_feedback("wrong", str(verdict), printed)
 
     def hint(self) -> Card:
         """Give the next hint; the last one is repeated."""
@@ -93,15 +93,15 @@ class Exercise:
         else:
             there_is = f"There is no further hint; `{self.name}.solution()` shows the solution."
             given = Card(f"Hint {total} of {total}, again.", f"{self._hints[-1]}\n{there_is}")
-        self._last_hint = _count_of_cells(), given
+        self._last_hint = _count_cells(), given
         return given
 
     def solution(self) -> Solution:
         """Show the code of a solution, below the hint if the same cell asks for one."""
         run, given = self._last_hint
-        return Solution(self.text.solution, given if run is not None and run == _count_of_cells() else None)
+        return Solution(self.text.solution, given if run is not None and run == _count_cells() else None)
 
-    def _of_untouched(self, verdict: Wrong) -> str:
+    def _describe_untouched_bug(self, verdict: Wrong) -> str:
         """What is said of a bug that nobody has changed yet: what it does wrong only when it is run again."""
         if self._seen_untouched:
             return f"this is still the code as you found it. What goes wrong in it: {verdict}"
@@ -109,19 +109,19 @@ class Exercise:
         find = "this is the code as you found it. Find what is wrong with it and change it"
         return f"{find}; `{self.name}.hint()` helps. If you run it once more, you are told what goes wrong."
 
-    def _misfit(self, answers: tuple[object, ...]) -> Wrong | None:
+    def _check_arguments(self, answers: tuple[object, ...]) -> Wrong | None:
         try:
             signature(self._check).bind(*answers)
         except TypeError:
             return Wrong(f"call this check as `{self.text.call}`; it got {len(answers)} answers")
         return None
 
-    def _slip(self, answers: tuple[object, ...]) -> Wrong | None:
+    def _explain_call_mistake(self, answers: tuple[object, ...]) -> Wrong | None:
         """Tell whoever wrote q1.check(f(x)) for q1.check(f); asked when the check stumbled over the answer."""
         for name, answer in zip(self.text.defines, answers, strict=False):
             if name and not callable(answer):
                 what = "None" if answer is None else f"an object of type {type(answer).__name__}"
-            elif name and (inner := _made_in(name, answer)):
+            elif name and (inner := _find_inner_name(name, answer)):
                 what = f"`{inner}`, which `{name}` returned"
             else:
                 continue
@@ -131,18 +131,18 @@ class Exercise:
             )
         return None
 
-    def _guarded(self, answers: tuple[object, ...], home: Mapping[str, object]) -> Wrong | None:
+    def _run_guarded_check(self, answers: tuple[object, ...], learner_globals: Mapping[str, object]) -> Wrong | None:
         """Let the check judge the answers; one that it would accept must not have changed what is not its own."""
         from hookscope_course.practice.guard import Guard  # here, since the builder reads exercises without torch
 
         guard = Guard(allowed_by(self._check))
         try:
-            verdict = self._check(*map(guard.over, answers))
+            verdict = self._check(*map(guard.guard, answers))
         except Wrong as wrong:
             return wrong
         except Exception as error:
             # What the check itself stumbles over may follow from what the answer changed.
-            if guard.found and _line_of(error, home) is None:
+            if guard.found and _find_line(error, learner_globals) is None:
                 return Wrong(guard.found)
             raise
         return Wrong(guard.found) if verdict is None and guard.found else verdict
@@ -156,14 +156,14 @@ class Exercise:
         return {"text/plain": repr(self), "text/markdown": repr(self)}
 
 
-def _count_of_cells() -> int | None:
+def _count_cells() -> int | None:
     """How many cells have run, with this one; None outside of IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return None if shell is None else int(shell.execution_count)
 
 
-_WAYS_OUT = {
+_ADVICE = {
     "Boolean value of Tensor with more than one value": (
         "`if` needs a single True or False, but it got a tensor with one for each number; use `.any()` or `.all()` to "
         "combine them"
@@ -174,13 +174,13 @@ _WAYS_OUT = {
 """What helps, by the words of torch's error."""
 
 
-def _feedback(outcome: Outcome, message: str, printed: io.StringIO | None = None) -> Feedback:
-    said = {"not attempted": "Not attempted:", "wrong": "Not yet.", "right": "Right."}[outcome]
-    return Feedback(said, message, outcome, printed.getvalue().rstrip("\n") if printed else "")
+def _make_feedback(outcome: CheckOutcome, message: str, printed: io.StringIO | None = None) -> Feedback:
+    heading = {"not attempted": "Not attempted:", "wrong": "Not yet.", "right": "Right."}[outcome]
+    return Feedback(heading, message, outcome, printed.getvalue().rstrip("\n") if printed else "")
 
 
 @contextmanager
-def _undisturbed(seed: int) -> Iterator[None]:
+def _isolate_check(seed: int) -> Iterator[None]:
     """Run a check so that it leaves no hook, warning, random number or grad mode behind."""
     import random
 
@@ -207,7 +207,7 @@ def _undisturbed(seed: int) -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-def _explain(error: BaseException, home: Mapping[str, object]) -> str:
+def _explain_error(error: BaseException, learner_globals: Mapping[str, object]) -> str:
     """Say what was raised, and in which line of the code that shares the learner's globals."""
     try:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
@@ -215,29 +215,29 @@ def _explain(error: BaseException, home: Mapping[str, object]) -> str:
         text = ""
     text = re.sub(r"[\w.]+\.<locals>\.", "", text)
     text = f": {text[:600]}{'…' if len(text) > 600 else ''}" if text else ""
-    line, kind = _line_of(error, home), type(error).__name__
+    line, kind = _find_line(error, learner_globals), type(error).__name__
     if line is None and isinstance(error, TypeError) and re.search(r"\(\) (missing|takes|got) ", text):
         return (
             f"your function does not take the arguments that it was called with ({kind}{text}); "
             "compare its parameters with those in the exercise"
         )
-    way = next((f"; {way}" for part, way in _WAYS_OUT.items() if part in text), "")
-    return f"{line or 'checking your answer'} raised {kind}{text.rstrip('.') if way else text}{way}"
+    advice = next((f"; {advice}" for part, advice in _ADVICE.items() if part in text), "")
+    return f"{line or 'checking your answer'} raised {kind}{text.rstrip('.') if advice else text}{advice}"
 
 
-def _made_in(name: str, answer: object) -> str:
+def _find_inner_name(name: str, answer: object) -> str:
     """Name the function that calling `name` has made, if the answer is one: it was called and should be handed over."""
     outer, _, inner = getattr(answer, "__qualname__", "").rpartition(".<locals>.")
     return "a lambda" if inner == "<lambda>" and outer == name else inner if outer == name else ""
 
 
-def _line_of(error: BaseException, home: Mapping[str, object]) -> str | None:
+def _find_line(error: BaseException, learner_globals: Mapping[str, object]) -> str | None:
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         code = frame.f_code
-        if frame.f_globals is home and (code.co_name == "<lambda>" or not code.co_name.startswith("<")):
+        if frame.f_globals is learner_globals and (code.co_name == "<lambda>" or not code.co_name.startswith("<")):
             name = code.co_qualname.rpartition("<locals>.")[2].strip("<>")
             head, source = (linecache.getline(code.co_filename, at) for at in (code.co_firstlineno, line))
-            here = ("lambda" if name == "lambda" else f"def {name.rpartition('.')[2]}(") in head
-            quote = f" (`{source.strip()}`)" if here and source.strip() else ""
+            is_definition = ("lambda" if name == "lambda" else f"def {name.rpartition('.')[2]}(") in head
+            quote = f" (`{source.strip()}`)" if is_definition and source.strip() else ""
             return f"line {line - code.co_firstlineno + 1} of your {name}{quote}"
     return None

@@ -80,7 +80,7 @@ class ExerciseText:
 
     """
 
-    place: str
+    location: str
     number: str
     name: str
     difficulty: str
@@ -140,10 +140,10 @@ def read_exercises(path: Path) -> tuple[ExerciseText, ...]:
 def parse_exercises(text: str, path: Path) -> tuple[ExerciseText, ...]:
     """Do what `read_exercises` does with text that is there already; `path` says where it is from."""
     page = _Page(text, path)
-    found = [_exercise(page, number, part) for number, part in enumerate(page.parts("h2"), start=1)]
+    found = [_read_exercise(page, number, part) for number, part in enumerate(page.parts("h2"), start=1)]
     for number, one in enumerate(found):
         if any(one.name == other.name for other in found[:number]):
-            raise ExerciseTextError(f"{one.place}: there is a {one.name} above already")
+            raise ExerciseTextError(f"{one.location}: there is a {one.name} above already")
     return tuple(found)
 
 
@@ -177,24 +177,24 @@ class _Page:
 
     def parts(self, level: str) -> list[list[SyntaxTreeNode]]:
         """Cut the page at its headings of a level; what is above the first is dropped."""
-        return [*_cut(self.nodes, level)][1:]
+        return [*_split_at_headings(self.nodes, level)][1:]
 
     def source(self, nodes: list[SyntaxTreeNode]) -> str:
         """The text of some nodes that follow each other, as it is written."""
         spans = [node.map for node in nodes if node.map]
         return "\n".join(self.lines[spans[0][0] : spans[-1][1]]).strip("\n") if spans else ""
 
-    def place(self, node: SyntaxTreeNode) -> str:
+    def location(self, node: SyntaxTreeNode) -> str:
         """`lessons/02_call_order/exercises.md:12`, as editors and terminals link it."""
         line = node.map[0] + 1 if node.map else 1
         return f"{'/'.join(self.path.parts[-3:])}:{line}"
 
     def refuse(self, node: SyntaxTreeNode, why: str) -> NoReturn:
         """Raise what is wrong at a node."""
-        raise ExerciseTextError(f"{self.place(node)}: {why}")
+        raise ExerciseTextError(f"{self.location(node)}: {why}")
 
 
-def _cut(nodes: list[SyntaxTreeNode], level: str) -> Iterator[list[SyntaxTreeNode]]:
+def _split_at_headings(nodes: list[SyntaxTreeNode], level: str) -> Iterator[list[SyntaxTreeNode]]:
     part: list[SyntaxTreeNode] = []
     for node in nodes:
         if node.type == "heading" and node.tag == level:
@@ -204,30 +204,30 @@ def _cut(nodes: list[SyntaxTreeNode], level: str) -> Iterator[list[SyntaxTreeNod
     yield part
 
 
-def _exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> ExerciseText:
+def _read_exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> ExerciseText:
     """Read one exercise: its heading, the question, and its sections."""
-    heading, *question = next(_cut(nodes, "h3"))
+    heading, *question = next(_split_at_headings(nodes, "h3"))
     title = _TITLE.fullmatch(heading.children[0].content)
     if title is None or title["difficulty"] not in DIFFICULTIES or not int(title["minutes"]):
         page.refuse(heading, f"an exercise begins with '## q1 · easy · 3 minutes'; easy may be {DIFFICULTIES}")
     name = title["name"]
     sections: dict[str, list[SyntaxTreeNode]] = {}
-    for section in [*_cut(nodes, "h3")][1:]:
-        called = section[0].children[0].content
-        if called not in _SECTIONS or called in sections:
-            page.refuse(section[0], f"{name} has a section '{called}'; there are, once each: {', '.join(_SECTIONS)}")
-        sections[called] = section
+    for section in [*_split_at_headings(nodes, "h3")][1:]:
+        caption = section[0].children[0].content
+        if caption not in _SECTIONS or caption in sections:
+            page.refuse(section[0], f"{name} has a section '{caption}'; there are, once each: {', '.join(_SECTIONS)}")
+        sections[caption] = section
 
-    def body(called: str) -> list[SyntaxTreeNode]:
-        if called not in sections:
-            page.refuse(heading, f"{name} needs '### {called}'")
-        return sections[called][1:]
+    def body(caption: str) -> list[SyntaxTreeNode]:
+        if caption not in sections:
+            page.refuse(heading, f"{name} needs '### {caption}'")
+        return sections[caption][1:]
 
-    def one_fence(called: str) -> str:
-        fences = [node for node in body(called) if node.type == "fence"]
+    def one_fence(caption: str) -> str:
+        fences = [node for node in body(caption) if node.type == "fence"]
         if len(fences) != 1:
-            page.refuse(sections[called][0], f"'{called}' of {name} needs one python fence")
-        return _code(page, fences[0])
+            page.refuse(sections[caption][0], f"'{caption}' of {name} needs one python fence")
+        return _read_code(page, fences[0])
 
     if not question:
         page.refuse(heading, f"{name} needs a question below its heading")
@@ -237,17 +237,17 @@ def _exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> Exercise
         page.refuse(sections["Why"][0], f"{name} needs a sentence that is shown with a right answer")
     if len(hints) != 1:
         page.refuse(sections["Hints"][0], f"{name} needs hints as a numbered list, from a nudge to nearly the answer")
-    beginning = next((called for called in ("Bug", "Lab bug") if called in sections), "Starter")
+    beginning = next((caption for caption in ("Bug", "Lab bug") if caption in sections), "Starter")
     is_bug = beginning != "Starter"
     title_of_wrong, *answers = sections.get("Wrong answers", [heading])
-    wrong = _wrong_answers(page, name, [*(body(beginning) if is_bug else ()), *answers])
+    wrong = _read_wrong_answers(page, name, [*(body(beginning) if is_bug else ()), *answers])
     if len(wrong) < 2:
         page.refuse(title_of_wrong, f"{name} needs two or more wrong answers, each with part of the message it gets")
     solution = one_fence("Solution")
     _refuse_other_call(page, sections["Solution"][0], f"the solution of {name}", name, solution)
     chapter = page.path.parent.name[:2]
     return ExerciseText(
-        place=page.place(heading),
+        location=page.location(heading),
         number=f"{chapter}.{number}",
         name=name,
         difficulty=title["difficulty"],
@@ -257,11 +257,11 @@ def _exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> Exercise
         is_bug=is_bug,
         in_lab=beginning == "Lab bug",
         before=one_fence("Before") if "Before" in sections else "",
-        hints=tuple(_item(page, item) for item in hints[0].children),
+        hints=tuple(_read_item(page, item) for item in hints[0].children),
         solution=solution,
         why=why,
         wrong=wrong,
-        right=_right_answers(page, name, body("Right answers") if "Right answers" in sections else []),
+        right=_read_right_answers(page, name, body("Right answers") if "Right answers" in sections else []),
         holds_for=title["holds_for"] or "",
     )
 
@@ -269,24 +269,24 @@ def _exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> Exercise
 _SECTIONS = ("Starter", "Bug", "Lab bug", "Before", "Hints", "Solution", "Right answers", "Why", "Wrong answers")
 
 
-def _right_answers(page: _Page, name: str, nodes: list[SyntaxTreeNode]) -> tuple[str, ...]:
+def _read_right_answers(page: _Page, name: str, nodes: list[SyntaxTreeNode]) -> tuple[str, ...]:
     for node in nodes:
         if node.type != "fence":
             page.refuse(node, f"a right answer of {name} is a fence, with no text around it")
-        _refuse_other_call(page, node, f"a right answer of {name}", name, _code(page, node))
-    return tuple(_code(page, node) for node in nodes)
+        _refuse_other_call(page, node, f"a right answer of {name}", name, _read_code(page, node))
+    return tuple(_read_code(page, node) for node in nodes)
 
 
-def _wrong_answers(page: _Page, name: str, nodes: list[SyntaxTreeNode]) -> tuple[tuple[str, str], ...]:
+def _read_wrong_answers(page: _Page, name: str, nodes: list[SyntaxTreeNode]) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     code: SyntaxTreeNode | None = None
     for node in nodes:
         if node.type == "fence" and code is None:
             code = node
         elif node.type == "blockquote" and code is not None:
-            _refuse_other_call(page, code, f"a wrong answer of {name}", name, _code(page, code))
+            _refuse_other_call(page, code, f"a wrong answer of {name}", name, _read_code(page, code))
             said = re.sub(r"^ *> ?", "", page.source([node]), flags=re.MULTILINE)
-            found.append((_code(page, code), said))
+            found.append((_read_code(page, code), said))
             code = None
         else:
             page.refuse(node, f"a wrong answer of {name} is a fence with a quotation of what it gets below")
@@ -306,13 +306,13 @@ def _refuse_other_call(page: _Page, node: SyntaxTreeNode, what: str, name: str, 
         page.refuse(node, f"{what} calls {called}.check, not {name}.check")
 
 
-def _code(page: _Page, fence: SyntaxTreeNode) -> str:
+def _read_code(page: _Page, fence: SyntaxTreeNode) -> str:
     if not fence.content.strip():
         page.refuse(fence, "this fence is empty")
     return fence.content
 
 
-def _item(page: _Page, item: SyntaxTreeNode) -> str:
+def _read_item(page: _Page, item: SyntaxTreeNode) -> str:
     """The text of a list's item, without its number and its indentation."""
     text = page.source([item])
     marker = re.match(r" *\d+[.)] +", text)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["not attempted", "wrong", "right"]
+CheckOutcome = Literal["not attempted", "wrong", "right"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,8 +38,8 @@ class Card:
         return {
             "text/plain": repr(self),
             "text/html": f'<div role="status" style="border-left: 4px {border}; padding: 0.2em 0.8em">'
-            f'<strong><span aria-hidden="true">{sign}</span> {_markup(self.heading)}</strong> '
-            f"{_markup(self.sentence())}{printed}</div>",
+            f'<strong><span aria-hidden="true">{sign}</span> {_convert_to_html(self.heading)}</strong> '
+            f"{_convert_to_html(self.sentence())}{printed}</div>",
         }
 
 
@@ -56,7 +56,7 @@ class Feedback(Card):
     """What `check` answers: its `outcome`, a `message`, and what the learner's code `printed` meanwhile."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CheckOutcome:
         """Return "right", "wrong" or, with a blank still in the answer, "not attempted"."""
         assert self.kind != "note"
         return self.kind
@@ -87,7 +87,7 @@ _ITEM = r"[ \t]*(?:[-*•]|[A-Z][:)]|\d+[.)])[ \t]"
 _CODE_BLOCK = r"\n?```\w*\n(.*?)\n```\n?"
 
 
-def unwrapped(text: str) -> str:
+def unwrap_lines(text: str) -> str:
     """Join the lines of each paragraph; code blocks, items and paragraphs stay apart."""
     parts = re.split(_CODE_BLOCK, text.strip("\n"), flags=re.DOTALL)
     for at, part in enumerate(parts):
@@ -96,13 +96,13 @@ def unwrapped(text: str) -> str:
     return "".join(parts).strip("\n")
 
 
-def _markup(text: str) -> str:
+def _convert_to_html(text: str) -> str:
     words_and_blocks = re.split(_CODE_BLOCK, html.escape(text), flags=re.DOTALL)
     for at, part in enumerate(words_and_blocks):
         if at % 2:
             words_and_blocks[at] = f"<pre><code>{part}</code></pre>"
         else:
-            words_and_blocks[at] = _MARKS.sub(_marked, part).replace("\n", "<br>")
+            words_and_blocks[at] = _MARKS.sub(_mark_as_html, part).replace("\n", "<br>")
     return "".join(words_and_blocks)
 
 
@@ -114,5 +114,5 @@ _MARKS = re.compile(
 )
 
 
-def _marked(found: re.Match[str]) -> str:
+def _mark_as_html(found: re.Match[str]) -> str:
     return f"<{found.lastgroup}>{found[found.lastgroup or 0]}</{found.lastgroup}>"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from hookscope.censuses.census import record_handles
-from hookscope_course.practice.snapshot import State
+from hookscope_course.practice.snapshot import Snapshot
 
 # While a generator waits, as in a `with` block, its hooks and its grad mode may be on; at its end they must be gone.
 _WHILE_WAITING = ("hooks", "others' hooks", "settings")
@@ -45,59 +45,59 @@ class Guard:
         self.allowed = allowed
         self.found: str | None = None
 
-    def over(self, answer: Answer, called: str = "") -> Answer:
+    def guard(self, answer: Answer, called: str = "") -> Answer:
         """Return the answer, guarded if it can be called.
 
         Modules, context managers, containers and values are returned as they are.
         """
-        if not callable(answer) or isinstance(answer, nn.Module | Guarded) or _has_a_use_of_its_own(answer):
+        if not callable(answer) or isinstance(answer, nn.Module | GuardedCallable) or _is_context_or_container(answer):
             return answer
-        return Guarded(self, answer, called or _name_of(answer))  # type: ignore[return-value]
+        return GuardedCallable(self, answer, called or _describe_answer(answer))  # type: ignore[return-value]
 
     def call(self, function: Callable[..., Any], called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, and note what it changed."""
-        given = _named(function, args, kwargs)
-        before, made = State(given), list[Any]()
+        given = _name_arguments(function, args, kwargs)
+        before, made = Snapshot(given), list[Any]()
         with record_handles(made, include_ours=False):
             result = function(*args, **kwargs)
         waits = isinstance(result, _GeneratorContextManager)
         if isgenerator(result) or waits:
             self._compare(before, made, called)
-            steps = self._steps(result.gen if waits else result, called, before, given)
+            steps = self._step_through(result.gen if waits else result, called, before, given)
             if not waits:
                 return steps
             result.gen = steps
             return result
         self._compare(before, made, called)
         # A hook that was given and comes back is somebody else's.
-        return result if any(result is arg for arg in (*args, *kwargs.values())) else self.over(result, "your hook")
+        return result if any(result is arg for arg in (*args, *kwargs.values())) else self.guard(result, "your hook")
 
-    def _compare(self, before: State, made: list[Any], called: str, also: Collection[str] = ()) -> None:
-        for kind, did in before.changes([handle for handle, *_ in made]) if self.found is None else ():
+    def _compare(self, before: Snapshot, made: list[Any], called: str, also: Collection[str] = ()) -> None:
+        for kind, did in before.find_changes([handle for handle, *_ in made]) if self.found is None else ():
             if kind not in (*self.allowed, *also):
                 self.found = f"{called} {did}"
                 return
 
-    def _steps(
-        self, generator: Generator[Any, Any, Any], called: str, start: State, given: Mapping[str, object]
+    def _step_through(
+        self, generator: Generator[Any, Any, Any], called: str, start: Snapshot, given: Mapping[str, object]
     ) -> Generator[Any, Any, Any]:
         """Go through a generator, and look after each step; at the end also at the hooks that it has left."""
         made, result = list[Any](), None
         step: Callable[[], Any] = generator.__next__
         while True:
-            before = State(given)
+            before = Snapshot(given)
             try:
                 with record_handles(made, include_ours=False):
                     value = step()
             except StopIteration as stop:
                 self._compare(before, made, called, also=_WHILE_WAITING)
-                for kind, did in start.changes([]):
+                for kind, did in start.find_changes([]):
                     if kind in _WHILE_WAITING and kind not in self.allowed and self.found is None:
                         self.found = f"{called} {did}"
                 return stop.value
             self._compare(before, made, called, also=_WHILE_WAITING)
             try:
-                result = yield self.over(value, "your hook")
+                result = yield self.guard(value, "your hook")
                 step = generator.__next__ if result is None else partial(generator.send, result)
             except GeneratorExit:
                 generator.close()
@@ -106,7 +106,7 @@ class Guard:
                 step = partial(generator.throw, error)
 
 
-class Guarded:
+class GuardedCallable:
     """Stands for a callable, and lets a guard look at each call; in everything else it is that callable."""
 
     __slots__ = ("__weakref__", "_called", "_function", "_guard")
@@ -137,7 +137,7 @@ class Guarded:
         return repr(self._function)
 
     def __eq__(self, other: object) -> bool:
-        return bool(self._function == (other._function if type(other) is Guarded else other))
+        return bool(self._function == (other._function if type(other) is GuardedCallable else other))
 
     def __hash__(self) -> int:
         return hash(self._function)
@@ -146,26 +146,28 @@ class Guarded:
         return (self._function,)
 
     def __reduce__(self) -> tuple[Any, ...]:  # another process has no guard, or one of its own
-        return _itself, (self._function,)
+        return _return_unguarded, (self._function,)
 
 
-def _has_a_use_of_its_own(answer: object) -> bool:
+def _is_context_or_container(answer: object) -> bool:
     """Whether it is a context manager or a container, too: Python looks for their methods on the type."""
     return any(hasattr(type(answer), name) for name in ("__enter__", "__iter__", "__len__"))
 
 
-def _itself(value: Any) -> Any:
+def _return_unguarded(value: Any) -> Any:
     return value
 
 
-def _name_of(answer: object) -> str:
+def _describe_answer(answer: object) -> str:
     name = getattr(answer, "__name__", type(answer).__name__)
     return "your lambda" if name == "<lambda>" else f"`{name}`"
 
 
-def _named(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, object]:
+def _name_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Mapping[str, object]:
     """Name the arguments as the learner's code does."""
     try:
         return signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # it will be refused, or it is a builtin
-        return {f"argument {place}": value for place, value in enumerate((*args, *kwargs.values()), start=1)}
+        return {f"argument {index}": value for index, value in enumerate((*args, *kwargs.values()), start=1)}

@@ -17,7 +17,7 @@ from hookscope_course.practice.question import Question, label, question
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_clicked: dict[str, Any] = {}
+_clicked_guesses: dict[str, Any] = {}
 """By question, what was clicked last: a cell that runs again has `____` in it, and the click is not in its code."""
 
 
@@ -52,16 +52,16 @@ class Guess:
         self.question = question(about) if about else Question()
         self._widget: Any = None
         _forget_when_a_cell_fails()
-        if holds_blank(self.guess) and about in _clicked:
-            self.guess = _clicked[about]
+        if holds_blank(self.guess) and about in _clicked_guesses:
+            self.guess = _clicked_guesses[about]
 
     def choose(self, guess: Any) -> None:
         """Make a guess by a click: it takes the place of the one before, until the answer is known."""
         self.guess = guess
         if holds_blank(guess):
-            _clicked.pop(self.about, None)
+            _clicked_guesses.pop(self.about, None)
         elif self.about:
-            _clicked[self.about] = guess
+            _clicked_guesses[self.about] = guess
 
     def compare(self, actual: object) -> Comparison:
         """Say how the guess and what was seen agree.
@@ -82,9 +82,9 @@ class Guess:
         return Comparison(self, actual)
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The guess in words, as on its button if it has one; empty while there is none."""
-        return "" if holds_blank(self.guess) else _said(self.guess, self.guess, self.question)
+        return "" if holds_blank(self.guess) else _format_as_choice(self.guess, self.guess, self.question)
 
     def card(self, is_clicked: bool = False) -> Card:
         """Return what is said while the answer is not known.
@@ -98,7 +98,7 @@ class Guess:
                 return Card("No guess yet.", "", "not attempted")
             if choices := self.question.choices or self.question.cards or self.question.several:
                 what = {"choices": "Choose", "cards": "Put in order"}.get(self.question.kind, "Choose one or more")
-                return Card("No guess yet.", f"{what}: {_say(choices)}.", "not attempted")
+                return Card("No guess yet.", f"{what}: {_format(choices)}.", "not attempted")
             if self.question.example:
                 return Card(
                     "No guess yet:",
@@ -107,7 +107,7 @@ class Guess:
                 )
             return Card("No guess yet:", "replace ____ and run this cell again.", "not attempted")
         todo = "" if is_clicked else " Now run the cells below."
-        return Card("Your guess:", f"{self.said}.{todo}")
+        return Card("Your guess:", f"{self.text}.{todo}")
 
     def __repr__(self) -> str:
         return repr(self.card())
@@ -137,7 +137,7 @@ class Comparison:
         self.guess = guess
         self.actual = actual
         self.is_on_page = on_page
-        self._wrong: list[str] = [] if on_page else guess_results.wrong_guesses(guess.about)
+        self._wrong: list[str] = [] if on_page else guess_results.get_wrong_guesses(guess.about)
         self._widget: Any = None
         self.card = self._judge()
 
@@ -157,58 +157,60 @@ class Comparison:
 
     def show(self) -> Card:
         """Show the answer without another try."""
-        self._keep("shown")
-        self.card = Card(self._told, self.guess.question.because)
+        self._store_outcome("shown")
+        self.card = Card(self._answer_sentence, self.guess.question.because)
         return self.card
 
     @property
     def _answer(self) -> str:
-        return _said(self.actual, self.actual, self.guess.question)
+        return _format_as_choice(self.actual, self.actual, self.guess.question)
 
     @property
-    def _told(self) -> str:
+    def _answer_sentence(self) -> str:
         return f"The answer is {self._answer}."
 
     def _judge(self) -> Card:
         guess, actual, asked = self.guess.guess, self.actual, self.guess.question
         if holds_blank(guess):
-            if self.guess.about and (self.is_on_page or (is_notebook() and guess_results.is_copy())):
+            if self.guess.about and (self.is_on_page or (is_notebook() and guess_results.is_learner_copy())):
                 return Card("You have not guessed yet.", "", "not attempted")
-            return self._untold()
+            return self._make_answer_card()
         found = _compare(guess, actual, asked.close)
         if not self.guess.about or found.heading == "Not understood:":
             return found
-        before, said = self._wrong, _said(guess, actual, asked)
+        before, said = self._wrong, _format_as_choice(guess, actual, asked)
         if found.kind == "right":
-            self._keep("second" if before else "first")
+            self._store_outcome("second" if before else "first")
             if found.heading == "Close:":
                 return found
             if before:
-                return Card("Right, at the second try.", f"{self._told} {asked.because}".strip(), "right")
+                return Card("Right, at the second try.", f"{self._answer_sentence} {asked.because}".strip(), "right")
             return Card(found.heading, self._answer, "right")
-        reason, is_first = _reason(guess, actual, asked), not before or before == [said]
-        only = "only " if _is_part(guess, actual) else ""
-        not_it = "Not this time." if isinstance(actual, bool) else f"Not {only}{said}{_too(guess, actual, asked)}."
+        reason, is_first = _find_reason(guess, actual, asked), not before or before == [said]
+        only = "only " if _is_subset(guess, actual) else ""
+        not_it = (
+            "Not this time." if isinstance(actual, bool) else f"Not {only}{said}{_describe_side(guess, actual, asked)}."
+        )
         if is_first:
             before[:] = [said]
         if is_first and not _is_either_or(actual, asked):
             if not (self.is_on_page or is_notebook()):
                 reason += " Try again: change your guess and run both cells once more."
             return Card(not_it, reason.strip(), "wrong")
-        self._keep("shown")
+        self._store_outcome("shown")
         if is_first:  # a second try would ask nothing: only one answer is left
-            return Card(not_it, " ".join(filter(None, (_statements(reason), self._told, asked.because))))
-        return Card(f"You guessed {said}.", f"{self._told} {asked.because or reason}".strip())
+            return Card(not_it, " ".join(filter(None, (_drop_questions(reason), self._answer_sentence, asked.because))))
+        return Card(f"You guessed {said}.", f"{self._answer_sentence} {asked.because or reason}".strip())
 
-    def _keep(self, outcome: guess_results.Outcome) -> None:
+    def _store_outcome(self, outcome: guess_results.GuessOutcome) -> None:
         if not self.is_on_page:
-            guess_results.keep(self.guess.about, outcome)
+            guess_results.store_outcome(self.guess.about, outcome)
 
-    def _untold(self) -> Card:
+    def _make_answer_card(self) -> Card:
         return Card("No guess this time.", f"It is {self._answer}.")
 
     def __repr__(self) -> str:
-        return repr(self._untold() if self.card.kind == "not attempted" else self.card)
+        return repr(self._make_answer_card() if self.card.kind == "not attempted" else self.card)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         if not self.is_open or not is_notebook():
@@ -219,21 +221,21 @@ class Comparison:
         return self._widget._repr_mimebundle_(**kwargs)
 
 
-def _too(guess: Any, actual: Any, asked: Question) -> str:
+def _describe_side(guess: Any, actual: Any, asked: Question) -> str:
     """Say on which side of the answer a slider was; elsewhere that would give the answer away."""
     if not asked.slider or not isinstance(guess, int | float):
         return ""
     return ": too high" if guess > actual else ": too low"
 
 
-def _is_part(guess: Any, actual: object) -> bool:
+def _is_subset(guess: Any, actual: object) -> bool:
     """Whether all that was chosen is right, and something is missing."""
     if not isinstance(actual, set | frozenset) or not isinstance(guess, set | frozenset | list | tuple):
         return False
     return {*map(str, guess)} < {*map(str, actual)}
 
 
-def _statements(reason: str) -> str:
+def _drop_questions(reason: str) -> str:
     """Return a reason without its questions, which nobody can answer once the answer is there."""
     return " ".join(part for part in re.split(r"(?<=[.?!])\s+", reason.strip()) if not part.endswith("?"))
 
@@ -246,43 +248,43 @@ def _compare(guess: Any, actual: object, close: float) -> Card:
     if isinstance(actual, set | frozenset):
         return _compare_sets(guess, actual)
     try:
-        meant = _meant(guess, actual)
-    except _Unclear as unclear:
-        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_say(actual)}.")
+        value = _convert_guess(guess, actual)
+    except _UnclearGuess as unclear:
+        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_format(actual)}.")
     if isinstance(actual, list | tuple):
-        return _first_difference(meant, actual)
-    if _agree(meant, actual):
-        return Card("As you guessed:", _say(actual), "right")
-    if close and isinstance(meant, int | float) and isinstance(actual, int | float) and abs(meant - actual) <= close:
-        return Card("Close:", f"you guessed {_say(meant)}, it is {_say(actual)}.", "right")
-    return Card(f"You guessed {_say(meant)}.", f"It is {_say(actual)}.")
+        return _compare_lists(value, actual)
+    if _is_equal(value, actual):
+        return Card("As you guessed:", _format(actual), "right")
+    if close and isinstance(value, int | float) and isinstance(actual, int | float) and abs(value - actual) <= close:
+        return Card("Close:", f"you guessed {_format(value)}, it is {_format(actual)}.", "right")
+    return Card(f"You guessed {_format(value)}.", f"It is {_format(actual)}.")
 
 
-def _reason(guess: Any, actual: object, asked: Question) -> str:
+def _find_reason(guess: Any, actual: object, asked: Question) -> str:
     """Return what a wrong guess reveals: its own reason, or the one that any guess gets."""
-    return next((reason for wrong, reason in asked.wrong if _mean_the_same(wrong, guess, actual)), asked.otherwise)
+    return next((reason for wrong, reason in asked.wrong if _is_same_guess(wrong, guess, actual)), asked.otherwise)
 
 
-def _said(value: Any, actual: object, asked: Question) -> str:
+def _format_as_choice(value: Any, actual: object, asked: Question) -> str:
     """Return a value in words, as on the button that means it; a yes and a no as they stand within a sentence."""
-    found = next((choice for choice in asked.choices if _mean_the_same(choice, value, actual)), None)
+    found = next((choice for choice in asked.choices if _is_same_guess(choice, value, actual)), None)
     if found is None:
-        return _say(value)
+        return _format(value)
     return label(found).lower() if isinstance(found, bool) else label(found)
 
 
-def _mean_the_same(one: Any, other: Any, actual: object) -> bool:
+def _is_same_guess(one: Any, other: Any, actual: object) -> bool:
     """Whether two guesses mean the same, where a value of the type of `actual` is expected."""
     ordered = [sorted(each) if isinstance(each, set | frozenset) else each for each in (one, other, actual)]
-    with suppress(_Unclear):
-        return _same(_meant(ordered[0], ordered[2]), _meant(ordered[1], ordered[2]))
+    with suppress(_UnclearGuess):
+        return _is_equal_or_all_equal(_convert_guess(ordered[0], ordered[2]), _convert_guess(ordered[1], ordered[2]))
     return False
 
 
-def _same(one: object, other: object) -> bool:
+def _is_equal_or_all_equal(one: object, other: object) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_agree, one, other))
-    return _agree(one, other)
+        return len(one) == len(other) and all(map(_is_equal, one, other))
+    return _is_equal(one, other)
 
 
 def is_notebook() -> bool:
@@ -295,7 +297,7 @@ def is_notebook() -> bool:
 # -- what is meant --------------------------------------------------------------------------------------------------
 
 
-class _Unclear(Exception):  # noqa: N818  # not an error: a sentence about the guess
+class _UnclearGuess(Exception):  # noqa: N818  # not an error: a sentence about the guess
     """Says of which type a guess has to be.
 
     Args:
@@ -312,7 +314,7 @@ class _Unclear(Exception):  # noqa: N818  # not an error: a sentence about the g
 _PAIRS = {"True or False": "True, False", "a number": "3, 4", "text": '"red", "blue"'}
 
 
-def _meant(guess: Any, actual: object) -> Any:
+def _convert_guess(guess: Any, actual: object) -> Any:
     """Return a guess as a value of the type of what was seen.
 
     Raises:
@@ -322,7 +324,7 @@ def _meant(guess: Any, actual: object) -> Any:
     if hasattr(guess, "tolist"):  # a tensor or an array
         guess = guess.tolist()
     if isinstance(actual, list | tuple):
-        return _meant_as_list(guess, actual)
+        return _convert_to_list(guess, actual)
     if isinstance(guess, list | tuple | set) and len(guess) == 1:
         (guess,) = guess
     match actual:
@@ -330,22 +332,22 @@ def _meant(guess: Any, actual: object) -> Any:
             if not isinstance(guess, bool):
                 guess = {"true": True, "yes": True, "false": False, "no": False}.get(str(guess).strip().lower())
             if guess is None:
-                raise _Unclear("True or False", "True")
+                raise _UnclearGuess("True or False", "True")
         case int() | float():
             if isinstance(guess, str) and re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", guess, re.I):
                 guess = float(guess)
             if isinstance(guess, bool) or not isinstance(guess, int | float):
-                raise _Unclear("a number", "3")
+                raise _UnclearGuess("a number", "3")
             guess = int(guess) if math.isfinite(guess) and guess == int(guess) else guess
         case str():
             if isinstance(guess, type):
                 guess = guess.__name__
             if not isinstance(guess, str):
-                raise _Unclear("text", '"red"')
+                raise _UnclearGuess("text", '"red"')
     return guess
 
 
-def _meant_as_list(guess: Any, actual: Sequence[object]) -> list[Any]:
+def _convert_to_list(guess: Any, actual: Sequence[object]) -> list[Any]:
     if isinstance(guess, str):
         letters = all(isinstance(each, str) and len(each) == 1 for each in actual)
         guess = (
@@ -355,18 +357,18 @@ def _meant_as_list(guess: Any, actual: Sequence[object]) -> list[Any]:
         guess = [guess]
     some = actual[0] if actual else ""
     mixed = len({"number" if isinstance(each, int | float) else type(each) for each in actual}) > 1
-    meant = []
-    for ours, theirs in zip(guess, [*actual, *[some] * len(guess)], strict=False):
+    converted = []
+    for guessed, shown in zip(guess, [*actual, *[some] * len(guess)], strict=False):
         try:
-            meant.append(_meant(ours, theirs))
-        except _Unclear as unclear:
+            converted.append(_convert_guess(guessed, shown))
+        except _UnclearGuess as unclear:
             if not mixed:
-                raise _Unclear(f"a list whose items are each {unclear.kind}", _PAIRS[unclear.kind]) from None
-            meant.append(ours)  # where a number or a word may stand, the other one is a guess as well
-    return meant
+                raise _UnclearGuess(f"a list whose items are each {unclear.kind}", _PAIRS[unclear.kind]) from None
+            converted.append(guessed)  # where a number or a word may stand, the other one is a guess as well
+    return converted
 
 
-def _agree(guess: object, actual: object) -> bool:
+def _is_equal(guess: object, actual: object) -> bool:
     if isinstance(guess, str) and isinstance(actual, str):
         guess, actual = guess.strip().casefold(), actual.strip().casefold()
         return actual in (guess, f"({guess})")
@@ -375,14 +377,14 @@ def _agree(guess: object, actual: object) -> bool:
     return guess == actual
 
 
-def _first_difference(guess: Sequence[object], actual: Sequence[object]) -> Card:
+def _compare_lists(guess: Sequence[object], actual: Sequence[object]) -> Card:
     nothing = object()
-    for place, (ours, theirs) in enumerate(zip_longest(guess, actual, fillvalue=nothing), start=1):
-        if not _agree(ours, theirs):
-            left = "nothing more" if ours is nothing else _say(ours)
-            right = "over" if theirs is nothing else _say(theirs)
-            return Card(f"Position {place} differs:", f"you guessed {left}, it was {right}.")
-    return Card("As you guessed:", _say(list(actual)), "right")
+    for position, (guessed, shown) in enumerate(zip_longest(guess, actual, fillvalue=nothing), start=1):
+        if not _is_equal(guessed, shown):
+            left = "nothing more" if guessed is nothing else _format(guessed)
+            right = "over" if shown is nothing else _format(shown)
+            return Card(f"Position {position} differs:", f"you guessed {left}, it was {right}.")
+    return Card("As you guessed:", _format(list(actual)), "right")
 
 
 def _compare_sets(guess: Any, actual: set[str] | frozenset[str]) -> Card:
@@ -390,18 +392,20 @@ def _compare_sets(guess: Any, actual: set[str] | frozenset[str]) -> Card:
     if isinstance(guess, set | frozenset):
         guess = sorted(guess, key=str)
     try:
-        meant = _meant_as_list(guess, ordered)
-    except _Unclear as unclear:
-        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_say(ordered)}.")
-    missing = [each for each in ordered if not any(_agree(one, each) for one in meant)]
-    wrong = [one for one in meant if not any(_agree(one, each) for each in ordered)]
+        converted = _convert_to_list(guess, ordered)
+    except _UnclearGuess as unclear:
+        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_format(ordered)}.")
+    missing = [each for each in ordered if not any(_is_equal(one, each) for one in converted)]
+    wrong = [one for one in converted if not any(_is_equal(one, each) for each in ordered)]
     if not missing and not wrong:
-        return Card("As you guessed:", _say(ordered), "right")
-    said = [f"you left out {_say(missing)}"] * bool(missing) + [f"{_say(wrong)} does not belong there"] * bool(wrong)
-    return Card("Not complete:" if not wrong else "Not quite:", f"{', and '.join(said)}. It is {_say(ordered)}.")
+        return Card("As you guessed:", _format(ordered), "right")
+    said = [f"you left out {_format(missing)}"] * bool(missing) + [f"{_format(wrong)} does not belong there"] * bool(
+        wrong
+    )
+    return Card("Not complete:" if not wrong else "Not quite:", f"{', and '.join(said)}. It is {_format(ordered)}.")
 
 
-def _say(value: object) -> str:
+def _format(value: object) -> str:
     if not isinstance(value, list | tuple | set | frozenset):
         return str(value)
     value = sorted(value, key=str) if isinstance(value, set | frozenset) else value
@@ -415,12 +419,12 @@ def _forget_when_a_cell_fails() -> None:
     """In a notebook: where `guess = Guess(…)` raised, the guess before it must not be compared."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    if shell is None or _forget in shell.events.callbacks["post_run_cell"]:
+    if shell is None or _forget_failed_guesses in shell.events.callbacks["post_run_cell"]:
         return
-    shell.events.register("post_run_cell", _forget)
+    shell.events.register("post_run_cell", _forget_failed_guesses)
 
 
-def _forget(result: Any) -> None:
+def _forget_failed_guesses(result: Any) -> None:
     if result.success or result.info is None:
         return
     names = sys.modules["IPython"].get_ipython().user_ns

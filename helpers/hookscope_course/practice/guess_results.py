@@ -10,45 +10,53 @@ from typing import Literal
 
 from hookscope_course.learner.copies import KEEP, replace_text
 
-__all__ = ["Outcome", "is_copy", "keep", "line_of", "read", "wrong_guesses"]
+__all__ = [
+    "GuessOutcome",
+    "get_wrong_guesses",
+    "is_learner_copy",
+    "read_outcomes",
+    "store_outcome",
+    "summarize_guesses",
+]
 
-Outcome = Literal["first", "second", "shown"]
-_wrong: dict[str, list[str]] = {}
-_outcomes: dict[str, Outcome] = {}  # where nothing can be kept, a score lasts as long as the kernel
+GuessOutcome = Literal["first", "second", "shown"]
+_wrong_guesses: dict[str, list[str]] = {}
+_outcomes: dict[str, GuessOutcome] = {}  # where nothing can be kept, a score lasts as long as the kernel
 
 
 @cache
-def here() -> Path:
+def get_notebook_folder() -> Path:
     """Return where the notebook is, as at the first question; a learner's own code may go elsewhere later."""
     return Path.cwd()
 
 
-def is_copy() -> bool:
+def is_learner_copy() -> bool:
     """Whether the notebook is in a learner's copy of the course."""
-    return (here() / KEEP).is_dir()
+    return (get_notebook_folder() / KEEP).is_dir()
 
 
-def wrong_guesses(about: str) -> list[str]:
+def get_wrong_guesses(about: str) -> list[str]:
     """Return the wrong guesses that a question got since the kernel started; the list is the one that is kept."""
-    return _wrong.setdefault(about, [])
+    return _wrong_guesses.setdefault(about, [])
 
 
-def keep(about: str, outcome: Outcome) -> None:
+def store_outcome(about: str, outcome: GuessOutcome) -> None:
     """Keep how a guess went. The first time counts: afterwards the answer is known."""
-    if about in (known := read()):
+    if about in (known := read_outcomes()):
         return
     _outcomes[about] = outcome
-    if is_copy():
+    if is_learner_copy():
         with suppress(OSError):  # a page goes on without it
             replace_text(
-                here() / KEEP / "guesses.json", json.dumps({**known, about: outcome}, indent=1, sort_keys=True)
+                get_notebook_folder() / KEEP / "guesses.json",
+                json.dumps({**known, about: outcome}, indent=1, sort_keys=True),
             )
 
 
-def read(copy: Path | None = None) -> dict[str, Outcome]:
+def read_outcomes(copy: Path | None = None) -> dict[str, GuessOutcome]:
     """Return how guesses went, by question."""
-    kept: dict[str, Outcome] = {}
-    file = (copy or here()) / KEEP / "guesses.json"
+    kept: dict[str, GuessOutcome] = {}
+    file = (copy or get_notebook_folder()) / KEEP / "guesses.json"
     with suppress(OSError, ValueError, RecursionError):
         # Never wait for a FIFO, nor read without end.
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -57,7 +65,7 @@ def read(copy: Path | None = None) -> dict[str, Outcome]:
     return kept | _outcomes
 
 
-def line_of(chapter: int, questions: int, copy: Path | None = None) -> str:
+def summarize_guesses(chapter: int, questions: int, copy: Path | None = None) -> str:
     """Say how the guesses of a chapter went.
 
     Args:
@@ -66,12 +74,12 @@ def line_of(chapter: int, questions: int, copy: Path | None = None) -> str:
         copy: the folder of the learner's copy; by default the one in which the notebook is.
 
     Example:
-        >>> line_of(3, 5)
+        >>> summarize_guesses(3, 5)
         'no guess yet, of 5'
 
     """
-    here = [how for about, how in read(copy).items() if about.startswith(f"{chapter:02}.")]
-    if not here:
+    outcomes = [how for about, how in read_outcomes(copy).items() if about.startswith(f"{chapter:02}.")]
+    if not outcomes:
         return f"no guess yet, of {questions}"
-    first, second = here.count("first"), here.count("second")
+    first, second = outcomes.count("first"), outcomes.count("second")
     return f"{first} of {questions} right at once" + (f", {second} at the second try" if second else "")

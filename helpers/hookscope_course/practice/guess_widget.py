@@ -13,11 +13,11 @@ from hookscope_course.practice.blank import ____
 from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.question import Question, label
 
-_begun: dict[str, Any] = {}
+_unfinished_guesses: dict[str, Any] = {}
 """By question, what was clicked and is not complete yet: if the cell runs again, it is still there."""
 
 
-class _Guess(Protocol):
+class _GuessProtocol(Protocol):
     """What the widget needs of a `Guess`; by its form, because `guess` imports this module."""
 
     guess: Any
@@ -25,12 +25,12 @@ class _Guess(Protocol):
     question: Question
 
     @property
-    def said(self) -> str: ...
+    def text(self) -> str: ...
     def choose(self, guess: Any) -> None: ...
     def card(self, is_clicked: bool = False) -> Card: ...
 
 
-class _Comparison(Protocol):
+class _ComparisonProtocol(Protocol):
     """What the widget needs of a `Comparison`."""
 
     card: Card
@@ -66,7 +66,7 @@ class GuessWidget(HookWidget):
     is_comparison = traitlets.Bool(False).tag(sync=True)
     is_over = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, guess: _Guess, comparison: _Comparison | None = None) -> None:
+    def __init__(self, guess: _GuessProtocol, comparison: _ComparisonProtocol | None = None) -> None:
         asked = guess.question
         self._guess = guess
         self._comparison = comparison
@@ -78,25 +78,27 @@ class GuessWidget(HookWidget):
             example=asked.example,
             range=list(map(float, asked.slider)),
             # A second try begins with nothing chosen, but a slider has to stand somewhere.
-            given=None if comparison and asked.kind != "slider" else _given(guess, options) or _begun.get(guess.about),
+            given=None
+            if comparison and asked.kind != "slider"
+            else _encode_guess(guess, options) or _unfinished_guesses.get(guess.about),
             is_comparison=comparison is not None,
-            **self._said(),
+            **self._get_status(),
         )
 
     @traitlets.observe("begun")
-    def _keep(self, change: Any) -> None:
+    def _keep_unfinished(self, change: Any) -> None:
         if self._comparison is None:
-            _begun[self._guess.about] = change["new"]
+            _unfinished_guesses[self._guess.about] = change["new"]
 
     @traitlets.observe("answer")
     @show_errors
-    def _take(self, change: Any) -> None:
+    def _take_answer(self, change: Any) -> None:
         if change["new"] is None or self.is_over:
             return
         if change["new"] == "show" and self._comparison is not None:
             self._comparison.show()
         else:
-            value = self._value(change["new"])
+            value = self._decode_answer(change["new"])
             if value is None:
                 return
             if self._comparison is None:
@@ -104,11 +106,11 @@ class GuessWidget(HookWidget):
             else:
                 self._comparison.try_again(value)
         with self.hold_sync():
-            for name, said in self._said().items():
+            for name, said in self._get_status().items():
                 setattr(self, name, said)
             self.is_over = self._comparison is not None and not self._comparison.is_open
 
-    def _value(self, answer: Any) -> Any:
+    def _decode_answer(self, answer: Any) -> Any:
         """Return what the page says as a guess; None while it is not complete."""
         if self.kind == "choices":
             return self._values[int(answer["at"])]
@@ -122,7 +124,7 @@ class GuessWidget(HookWidget):
         # Who types a list or a name as in Python means the same.
         return re.sub(r"[\[\]'\"]", " ", str(answer["text"])).strip() or None
 
-    def _said(self) -> dict[str, str]:
+    def _get_status(self) -> dict[str, str]:
         """Return what the status says, and which guess was wrong."""
         if self._comparison is None:
             card, more = self._guess.card(is_clicked=True), ""
@@ -135,7 +137,7 @@ class GuessWidget(HookWidget):
                 "wrong": f"{again}, or show the answer.",
             }.get(card.kind, "")
         message = f"{card.sentence()} {more}".strip()
-        tried = self._guess.said if card.kind == "wrong" else ""
+        tried = self._guess.text if card.kind == "wrong" else ""
         return {"heading": card.heading, "message": message, "mood": card.kind, "tried": tried}
 
     def summary(self) -> str:
@@ -143,16 +145,16 @@ class GuessWidget(HookWidget):
         return repr(self._comparison or self._guess)
 
 
-def _given(guess: _Guess, options: list[str]) -> dict[str, Any] | None:
+def _encode_guess(guess: _GuessProtocol, options: list[str]) -> dict[str, Any] | None:
     """Return a guess in the form in which the page sends it, so that its button is pressed; None if it has none."""
     value, kind = guess.guess, guess.question.kind
     names = [option.casefold() for option in options]
-    if kind == "choices" and guess.said.casefold() in names:
-        return {"at": names.index(guess.said.casefold())}
+    if kind == "choices" and guess.text.casefold() in names:
+        return {"at": names.index(guess.text.casefold())}
     if kind == "cards" and isinstance(value, list) and {*map(str, value)} <= {*options}:
         return {"order": value}
     if kind == "several" and isinstance(value, list) and {*map(str, value)} <= {*options}:
         return {"those": [options.index(str(each)) for each in value]}
     if kind == "slider" and isinstance(value, int | float):
         return {"number": float(value)}
-    return {"text": guess.said} if kind == "field" and guess.said else None
+    return {"text": guess.text} if kind == "field" and guess.text else None

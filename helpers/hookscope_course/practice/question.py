@@ -119,21 +119,21 @@ def read_questions(path: Path) -> dict[str, Question]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise QuestionError(f"{path.parent.name}/{path.name}: {error}") from None
-    return {about: _question(row, f"{path.parent.name}/{path.name}: {about!r}") for about, row in table.items()}
+    return {about: _read_question(row, f"{path.parent.name}/{path.name}: {about!r}") for about, row in table.items()}
 
 
-def _question(row: dict[str, Any], place: str) -> Question:
+def _read_question(row: dict[str, Any], where: str) -> Question:
     names = [field.name for field in fields(Question)]
     for name in row:
         if name not in names:
-            raise QuestionError(f"{place} has {name!r}; a question can have {', '.join(names)}")
+            raise QuestionError(f"{where} has {name!r}; a question can have {', '.join(names)}")
     if sum(name in row for name in ("choices", "cards", "several", "slider")) > 1:
-        raise QuestionError(f"{place} can have only one of choices, cards, several and slider")
+        raise QuestionError(f"{where} can have only one of choices, cards, several and slider")
     if "slider" in row and len(row["slider"]) != 3:
-        raise QuestionError(f"{place}: slider is the lowest value, the highest, and the step, for example [0, 1, 0.01]")
+        raise QuestionError(f"{where}: slider is the lowest value, the highest, and the step, for example [0, 1, 0.01]")
     for each in row.get("wrong", []):
         if len(each) != 2 or not isinstance(each[1], str) or not each[1].strip():
-            raise QuestionError(f"{place}: each of wrong is a guess and a reason, for example [60, 'You expected …']")
+            raise QuestionError(f"{where}: each of wrong is a guess and a reason, for example [60, 'You expected …']")
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     values["because"] = " ".join(row.get("because", "").split())
     values["wrong"] = tuple((guess, " ".join(reason.split())) for guess, reason in row.get("wrong", []))

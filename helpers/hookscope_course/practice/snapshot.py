@@ -31,7 +31,7 @@ KINDS: Mapping[str, str] = {
 
 
 @dataclass
-class _Tensor:
+class _TensorSnapshot:
     """A tensor as it was."""
 
     tensor: Tensor
@@ -45,7 +45,7 @@ class _Tensor:
 
 
 @dataclass
-class _Module:
+class _ModuleSnapshot:
     """A module as it was."""
 
     module: nn.Module
@@ -55,7 +55,7 @@ class _Module:
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
-class State:
+class Snapshot:
     """Everything that an answer's call could spoil for others: what is reachable in its arguments, and torch's own.
 
     Args:
@@ -63,7 +63,7 @@ class State:
 
     Example:
         >>> x = torch.ones(2)
-        >>> state = State({"x": x})
+        >>> state = Snapshot({"x": x})
         >>> [*state.changes([])]
         []
         >>> _ = x.mul_(2)
@@ -73,21 +73,21 @@ class State:
     """
 
     def __init__(self, given: Mapping[str, object]) -> None:
-        self.tensors: dict[int, _Tensor] = {}
-        self.modules: dict[int, _Module] = {}
+        self.tensors: dict[int, _TensorSnapshot] = {}
+        self.modules: dict[int, _ModuleSnapshot] = {}
         with torch.no_grad():
-            modules = [each for name, value in given.items() for each in _modules_in(value, name)]
+            modules = [each for name, value in given.items() for each in _find_modules(value, name)]
             for root, name in modules:
                 for path, module in root.named_modules():
                     self._note_module(module, path, name)
             for name, value in given.items():
-                for tensor, path in _tensors_in(value, name):
+                for tensor, path in _find_tensors(value, name):
                     self._note_tensor(tensor, f"`{path}`", "given")
         self.random = _random_states()
         self.settings = _settings()
         self.global_hooks = _global_hooks()
 
-    def changes(self, handles: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    def find_changes(self, handles: Sequence[Any]) -> Iterator[tuple[str, str]]:
         """Yield the kind of each change, and what the answer did, as the end of a sentence that begins with it.
 
         Args:
@@ -102,9 +102,9 @@ class State:
                     "registered a global hook on all modules; register it only on the module that needs it",
                 )
             for was in self.modules.values():
-                yield from _module_changes(was)
+                yield from _find_module_changes(was)
             for each in self.tensors.values():
-                yield from _tensor_changes(each)
+                yield from _find_tensor_changes(each)
         if _random_states() != self.random:
             yield (
                 "random",
@@ -121,7 +121,9 @@ class State:
         if id(module) in self.modules:
             return
         name = f"`{path}` of `{root}`" if path else f"`{root}`"
-        self.modules[id(module)] = _Module(module, name, _hooks_on(module), _parts(module), _attributes(module))
+        self.modules[id(module)] = _ModuleSnapshot(
+            module, name, _list_hooks(module), _list_parts(module), _list_attributes(module)
+        )
         dot = f"{path}." if path else ""
         for each, parameter in module.named_parameters(recurse=False):
             self._note_tensor(parameter, f"`{dot}{each}` of `{root}`", "parameter")
@@ -132,7 +134,7 @@ class State:
         if id(tensor) not in self.tensors:
             grad, version, values = _grad(tensor), _version(tensor), _copy(tensor)
             hooks = _tensor_hooks(tensor)
-            self.tensors[id(tensor)] = _Tensor(
+            self.tensors[id(tensor)] = _TensorSnapshot(
                 tensor, name, role, tensor.requires_grad, version, values, _copy(grad), hooks
             )
 
@@ -140,31 +142,31 @@ class State:
 # -- what is in the arguments ---------------------------------------------------------------------------------------
 
 
-def _modules_in(value: object, name: str) -> Iterator[tuple[nn.Module, str]]:
+def _find_modules(value: object, name: str) -> Iterator[tuple[nn.Module, str]]:
     if isinstance(value, nn.Module):
         yield value, name
-    for part, path in _parts_of(value, name):
-        yield from _modules_in(part, path)
+    for part, path in _list_items(value, name):
+        yield from _find_modules(part, path)
 
 
-def _tensors_in(value: object, name: str) -> Iterator[tuple[Tensor, str]]:
+def _find_tensors(value: object, name: str) -> Iterator[tuple[Tensor, str]]:
     if isinstance(value, Tensor):
         yield value, name
-    for part, path in _parts_of(value, name):
-        yield from _tensors_in(part, path)
+    for part, path in _list_items(value, name):
+        yield from _find_tensors(part, path)
 
 
-def _parts_of(value: object, name: str) -> Iterator[tuple[object, str]]:
+def _list_items(value: object, name: str) -> Iterator[tuple[object, str]]:
     if isinstance(value, Mapping):
         yield from ((part, f"{name}[{key!r}]") for key, part in value.items())
     elif isinstance(value, list | tuple):
-        yield from ((part, f"{name}[{place}]") for place, part in enumerate(value))
+        yield from ((part, f"{name}[{index}]") for index, part in enumerate(value))
 
 
 # -- modules --------------------------------------------------------------------------------------------------------
 
 
-def _stores(module: nn.Module) -> dict[str, Mapping[int, object]]:
+def _list_stores(module: nn.Module) -> dict[str, Mapping[int, object]]:
     """All stores of hooks of a module, by name."""
     return {
         name: store
@@ -173,38 +175,38 @@ def _stores(module: nn.Module) -> dict[str, Mapping[int, object]]:
     }
 
 
-def _hooks_on(module: nn.Module) -> dict[int, object]:
-    return dict(chain.from_iterable(store.items() for store in _stores(module).values()))
+def _list_hooks(module: nn.Module) -> dict[int, object]:
+    return dict(chain.from_iterable(store.items() for store in _list_stores(module).values()))
 
 
-def _parts(module: nn.Module) -> dict[str, int]:
+def _list_parts(module: nn.Module) -> dict[str, int]:
     parts = chain(module._parameters.items(), module._modules.items())
     return {name: id(part) for name, part in parts}
 
 
 _SIMPLE = bool | int | float | str | torch.dtype | None
 # What torch itself writes when a hook is registered, and what is looked at elsewhere.
-_NOT_LOOKED_AT = ("_is_full_backward_hook", "training")
+_IGNORED_ATTRIBUTES = ("_is_full_backward_hook", "training")
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
+def _list_attributes(module: nn.Module) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(module).items()
-        if name not in _NOT_LOOKED_AT
+        if name not in _IGNORED_ATTRIBUTES
         and (isinstance(value, _SIMPLE) or (isinstance(value, tuple) and all(isinstance(v, _SIMPLE) for v in value)))
     } | {"training": module.training, "forward": vars(module).get("forward", "its class's")}
 
 
-def _module_changes(was: _Module) -> Iterator[tuple[str, str]]:
-    module, hooks = was.module, _hooks_on(was.module)
+def _find_module_changes(was: _ModuleSnapshot) -> Iterator[tuple[str, str]]:
+    module, hooks = was.module, _list_hooks(was.module)
     if any(handle not in hooks for handle in was.hooks):
         yield "others' hooks", f"removed a hook that was on {was.name} before; remove only your own"
     if any(handle not in was.hooks for handle in hooks):
         yield "hooks", f"left a hook on {was.name}; remove it with its handle, or register it in a `with` statement"
-    if _parts(module) != was.parts:
+    if _list_parts(module) != was.parts:
         yield "parameters", f"replaced a part of {was.name}; do not change the caller's module"
-    now = _attributes(module)
+    now = _list_attributes(module)
     for name in {**was.attributes, **now}:
         before, after = was.attributes.get(name), now.get(name)
         if before is after or (type(before) is type(after) and before == after):
@@ -239,7 +241,7 @@ def _tensor_hooks(tensor: Tensor) -> dict[int, object]:
     return dict(chain.from_iterable(store.items() for store in stores if store))
 
 
-def _same(was: Tensor | None, now: Tensor | None) -> bool:
+def _is_same_tensor(was: Tensor | None, now: Tensor | None) -> bool:
     if was is None or now is None:
         return was is now
     if was.shape != now.shape or was.dtype != now.dtype:
@@ -249,17 +251,17 @@ def _same(was: Tensor | None, now: Tensor | None) -> bool:
     return (was.is_floating_point() or was.is_complex()) and torch.allclose(was, now, rtol=0, atol=0, equal_nan=True)
 
 
-def _tensor_changes(was: _Tensor) -> Iterator[tuple[str, str]]:
+def _find_tensor_changes(was: _TensorSnapshot) -> Iterator[tuple[str, str]]:
     tensor, given = was.tensor, was.role == "given"
     whose = f"{was.name}, which belongs to the caller" if given else was.name
-    if was.values is not None and (was.version != _version(tensor) or not _same(was.values, _copy(tensor))):
+    if was.values is not None and (was.version != _version(tensor) or not _is_same_tensor(was.values, _copy(tensor))):
         kind = {"given": "values", "parameter": "parameters", "buffer": "buffers"}[was.role]
         way_out = "work on a copy" if given else "do not change the caller's module"
         yield kind, f"changed the numbers in {whose}; {way_out}"
     if tensor.requires_grad != was.requires_grad:
         instead = "use your own copy, `x.detach().clone()`" if given else "do not change it"
         yield "requires_grad", f"set `requires_grad` of {whose}, to {tensor.requires_grad}; {instead}"
-    if not _same(was.grad, _copy(_grad(tensor))):
+    if not _is_same_tensor(was.grad, _copy(_grad(tensor))):
         kind = "grad" if given else "parameter grad"
         yield kind, f"changed `.grad` of {whose}; use `torch.autograd.grad`, or work on a copy"
     hooks = _tensor_hooks(tensor)

@@ -72,8 +72,12 @@ def test_a_visit_tells_one_station_and_counts_guesses() -> None:
 
 
 def test_the_certificate_counts_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hookscope_course.practice.guess_results.read", lambda: {"18.1": "first", "18.2": "second"})
-    monkeypatch.setattr("hookscope_course.learner.progress.read", lambda copy: {"11.1": "today", "18.2": "today"})
+    monkeypatch.setattr(
+        "hookscope_course.practice.guess_results.read_outcomes", lambda: {"18.1": "first", "18.2": "second"}
+    )
+    monkeypatch.setattr(
+        "hookscope_course.learner.progress.read_solved", lambda copy: {"11.1": "today", "18.2": "today"}
+    )
     journey = TravelMap()
     journey.visit("prune")
     found = certificate(journey)

@@ -17,7 +17,7 @@ import pytest
 from hookscope_course.__main__ import main
 from hookscope_course.learner import copies
 from hookscope_course.learner.copies import Copy, CopyError
-from hookscope_course.learner.progress import note
+from hookscope_course.learner.progress import record_solved
 from hookscope_course.paths import NOTEBOOKS
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
@@ -123,7 +123,7 @@ def test_a_chapter_that_moved_keeps_its_work_and_its_number_goes_to_another(copy
         assert not old.exists()
     assert json.loads((copy.keep / "progress.json").read_text()) == {"10_versions.1": "then", "11.1": "then"}
     assert json.loads((copy.keep / "guesses.json").read_text()) == {"10_versions.1": "first"}
-    note("10.2", copy.folder)
+    record_solved("10.2", copy.folder)
     assert copy.update() == [], "said once"
     assert "10.2" in json.loads((copy.keep / "progress.json").read_text())
 

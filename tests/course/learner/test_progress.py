@@ -14,7 +14,7 @@ import pytest
 from hookscope_course.__main__ import main
 from hookscope_course.learner import progress
 from hookscope_course.learner.copies import KEEP, Copy
-from hookscope_course.learner.progress import Progress, note, read
+from hookscope_course.learner.progress import Progress, read_solved, record_solved
 from hookscope_course.paths import NOTEBOOKS
 from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
 from tests.shared.patience import PATIENCE
@@ -34,14 +34,14 @@ def copy(made: Path) -> Path:
 
 
 def test_a_right_answer_is_kept_once_and_a_wrong_one_is_not(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "HERE", copy)
+    monkeypatch.setattr(progress, "NOTEBOOK_FOLDER", copy)
     for code, done in ((NO_RETURN, []), (RIGHT, ["09.1"]), (NO_RETURN, ["09.1"])):
         run_cell(code, {"__name__": "__main__", "q9": sample()})
-        assert list(read(copy)) == done
-    when = read(copy)["09.1"]
+        assert list(read_solved(copy)) == done
+    when = read_solved(copy)["09.1"]
     (copy / KEEP / "progress.json").write_text(json.dumps({"09.1": "long ago"}))
     run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
-    assert read(copy) == {"09.1": "long ago"} != {"09.1": when}
+    assert read_solved(copy) == {"09.1": "long ago"} != {"09.1": when}
 
 
 def test_what_is_done_and_what_is_next(copy: Path) -> None:
@@ -50,25 +50,25 @@ def test_what_is_done_and_what_is_next(copy: Path) -> None:
     assert total > 40
     assert repr(shown).startswith(f"0 of {total} exercises solved. Next: 00 · Start here.\n○○")
     for number in shown.pages[0].exercises:
-        note(number, copy)
-    note(shown.pages[2].exercises[1], copy)
-    note("99.9", copy)  # of an older course
+        record_solved(number, copy)
+    record_solved(shown.pages[2].exercises[1], copy)
+    record_solved("99.9", copy)  # of an older course
     shown = Progress(copy)
     assert shown.heading == f"3 of {total} exercises solved. Next: {shown.pages[2].title}.", (
         "the last begun, not the first"
     )
     for number in shown.pages[2].exercises:
-        note(number, copy)
+        record_solved(number, copy)
     assert Progress(copy).next == shown.pages[3].title
     page = shown._repr_html_()
     assert '<a href="00_start_here.ipynb">00 · Start here</a></th><td style="text-align: right">' in page
     assert ">2 of 2</td>" in page
     for number in shown.pages[-1].exercises:
-        note(number, copy)
+        record_solved(number, copy)
     assert Progress(copy).next == shown.pages[1].title, "behind the last one, it begins again"
     for page in shown.pages:
         for number in page.exercises:
-            note(number, copy)
+            record_solved(number, copy)
     assert Progress(copy).heading == f"{total} of {total} exercises solved. You have solved all of them."
 
 
@@ -93,7 +93,7 @@ def test_the_command_prints_the_same_and_a_chapter_that_was_reset_keeps_its_sign
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in Progress(copy).pages[0].exercises:
-        note(number, copy)
+        record_solved(number, copy)
     Copy(copy).reset("00")
     assert main(["progress", "--to", str(copy)]) == 0
     said = capsys.readouterr().out
@@ -102,7 +102,7 @@ def test_the_command_prints_the_same_and_a_chapter_that_was_reset_keeps_its_sign
 
 
 def test_elsewhere_nothing_is_kept(tmp_path: Path) -> None:
-    assert note("02.1", tmp_path) == ""
+    assert record_solved("02.1", tmp_path) == ""
     assert list(tmp_path.iterdir()) == []
     assert repr(Progress(tmp_path)) == (
         "This is not your copy of the course, so no progress is saved here. `make lab` opens your copy."
@@ -113,20 +113,20 @@ def test_elsewhere_nothing_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spoiled", ["", "[]", "{", "\0", "[" * 100_000])
 def test_a_spoiled_file_is_begun_again(copy: Path, spoiled: str) -> None:
     (copy / KEEP / "progress.json").write_text(spoiled)
-    assert read(copy) == {}
-    note("02.1", copy)
-    assert list(read(copy)) == ["02.1"]
+    assert read_solved(copy) == {}
+    record_solved("02.1", copy)
+    assert list(read_solved(copy)) == ["02.1"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
 def test_no_fifo_is_waited_for(copy: Path) -> None:
     (copy / KEEP / "progress.json").unlink(missing_ok=True)
     os.mkfifo(copy / KEEP / "progress.json")
-    assert read(copy) == {}
+    assert read_solved(copy) == {}
 
 
 def test_what_cannot_be_kept_is_said_below_the_right_answer(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "HERE", copy)
+    monkeypatch.setattr(progress, "NOTEBOOK_FOLDER", copy)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -139,9 +139,9 @@ def test_what_cannot_be_kept_is_said_below_the_right_answer(copy: Path, monkeypa
 
 def test_several_kernels_lose_nothing(copy: Path) -> None:
     numbers = [f"{chapter:02}.1" for chapter in range(4)]
-    code = "import sys; from pathlib import Path; from hookscope_course.learner.progress import note; "
-    code += "note(sys.argv[1], Path(sys.argv[2]))"
+    code = "import sys; from pathlib import Path; from hookscope_course.learner.progress import record_solved; "
+    code += "record_solved(sys.argv[1], Path(sys.argv[2]))"
     at_work = [subprocess.Popen([sys.executable, "-c", code, number, copy]) for number in numbers]
     for process in at_work:
         assert process.wait(PATIENCE) == 0
-    assert sorted(read(copy)) == numbers
+    assert sorted(read_solved(copy)) == numbers
