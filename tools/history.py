@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hookscope_course.history.records import COMMAND, RECORDS, order, read
+from hookscope_course.history.records import COMMAND, RECORDS, parse_release, read_records
 
 FACTS = RECORDS.with_name("facts.py")
 
@@ -132,14 +132,14 @@ def one_line(errors: str) -> str:
 
 def store(release: str, *, record: dict[str, Any] | None = None, reason: str = "") -> None:
     """Put one release's record, or the reason why there is none, into the records."""
-    records = read() if RECORDS.exists() else {"versions": {}, "not_installed": {}}
+    records = read_records() if RECORDS.exists() else {"versions": {}, "not_installed": {}}
     records["not_installed"].pop(release, None)
     if record:
         records["versions"][release] = record
     elif release not in records["versions"]:
         records["not_installed"][release] = reason
     for part in ("versions", "not_installed"):
-        records[part] = {key: records[part][key] for key in sorted(records[part], key=order)}
+        records[part] = {key: records[part][key] for key in sorted(records[part], key=parse_release)}
     RECORDS.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

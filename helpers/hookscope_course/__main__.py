@@ -12,47 +12,47 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hookscope_course.lab import become_lab
-from hookscope_course.learner.copies import KEEP, Copy, CopyError
+from hookscope_course.learner.copies import STATE_FOLDER, Copy, CopyError
 from hookscope_course.learner.progress import Progress
-from hookscope_course.paths import BUILD, IS_INSTALLED, NOTEBOOKS, typed
+from hookscope_course.paths import BUILD, IS_INSTALLED, NOTEBOOKS, format_command
 
 __all__ = ["main"]
 
 Options = argparse.Namespace
 
 
-def _copy_here() -> Path:
+def _find_copy() -> Path:
     """The learner's copy that is meant where nobody names one: this folder, if it is one, or `course` in it."""
     if not IS_INSTALLED:
         return NOTEBOOKS.parent / "course"
-    return Path() if Path(KEEP).is_dir() else Path("course")
+    return Path() if Path(STATE_FOLDER).is_dir() else Path("course")
 
 
-def _lab(options: Options, more: list[str]) -> None:
-    _course(options, [])
+def _run_lab(options: Options, more: list[str]) -> None:
+    _update_copy(options, [])
     become_lab(options.to, "/lab/tree/index.ipynb", *more)
 
 
-def _course(options: Options, more: list[str]) -> None:
+def _update_copy(options: Options, more: list[str]) -> None:
     for line in Copy(options.to).update() or ["Your copy of the course is up to date."]:
         print(line)
 
 
-def _reset(options: Options, more: list[str]) -> None:
-    print(Copy(_there(options.to)).reset(options.chapter))
+def _reset_chapter(options: Options, more: list[str]) -> None:
+    print(Copy(_require_copy(options.to)).reset(options.chapter))
 
 
-def _progress(options: Options, more: list[str]) -> None:
-    print(Progress(_there(options.to)))
+def _show_progress(options: Options, more: list[str]) -> None:
+    print(Progress(_require_copy(options.to)))
 
 
-def _there(copy: Path) -> Path:
-    if not (copy / KEEP).is_dir():
-        raise CopyError(f"{copy} is not a copy of the course. `{typed('lab')}` creates one")
+def _require_copy(copy: Path) -> Path:
+    if not (copy / STATE_FOLDER).is_dir():
+        raise CopyError(f"{copy} is not a copy of the course. `{format_command('lab')}` creates one")
     return copy
 
 
-def _check(options: Options, more: list[str]) -> int:
+def _check_setup(options: Options, more: list[str]) -> int:
     from hookscope_course.setup_check import examine
 
     report = examine(lambda line: print(line, flush=True))
@@ -60,27 +60,27 @@ def _check(options: Options, more: list[str]) -> int:
     return 0 if report.is_right else 1
 
 
-def _class(options: Options, more: list[str]) -> None:
+def _show_class(options: Options, more: list[str]) -> None:
     from hookscope_course.classroom.projector import open_chapter
 
     open_chapter(options.chapter, options.to, *more)
 
 
-def _slides(options: Options, more: list[str]) -> None:
+def _write_slides(options: Options, more: list[str]) -> None:
     from hookscope_course.classroom.slides import write_slides
 
     for chapter in options.chapters:
         print(write_slides(chapter, options.to))
 
 
-def _handout(options: Options, more: list[str]) -> None:
-    from hookscope_course.classroom.handout import handout
+def _write_handout(options: Options, more: list[str]) -> None:
+    from hookscope_course.classroom.handout import write_handout
 
-    pages = handout(options.chapters, options.to)
+    pages = write_handout(options.chapters, options.to)
     print(f"{options.to}: {len(pages)} chapter{'s' * (len(pages) != 1)}, without solutions")
 
 
-def _strip(options: Options, more: list[str]) -> int:
+def _strip_notebooks(options: Options, more: list[str]) -> int:
     from hookscope_course.classroom.stripping import NotebookError, strip_file
 
     status = 0
@@ -93,7 +93,7 @@ def _strip(options: Options, more: list[str]) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     name = "hookscope" if IS_INSTALLED else "python -m hookscope_course"
     parser = argparse.ArgumentParser(prog=name, description="A course on PyTorch hooks, as Jupyter notebooks.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -103,23 +103,25 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    copy, mine = _copy_here(), "the folder of your copy (default: %(default)s)"
-    lab = command("lab", _lab, "open your own copy of the course in JupyterLab; other options are passed to JupyterLab")
-    course = command("course", _course, "create or update your own copy of the course")
-    reset = command("reset", _reset, "reset a chapter; your work is saved as a dated copy")
+    copy, mine = _find_copy(), "the folder of your copy (default: %(default)s)"
+    lab = command(
+        "lab", _run_lab, "open your own copy of the course in JupyterLab; other options are passed to JupyterLab"
+    )
+    course = command("course", _update_copy, "create or update your own copy of the course")
+    reset = command("reset", _reset_chapter, "reset a chapter; your work is saved as a dated copy")
     reset.add_argument("chapter", help="the chapter number, e.g. 03")
-    progress = command("progress", _progress, "show which exercises you have solved, and what comes next")
+    progress = command("progress", _show_progress, "show which exercises you have solved, and what comes next")
     for each in (lab, course, reset, progress):
         each.add_argument("--to", type=Path, default=copy, help=mine)
-    command("check", _check, "check that everything is installed and that a hook runs")
-    opens = command("class", _class, "show a chapter to a class; other options are passed to JupyterLab")
+    command("check", _check_setup, "check that everything is installed and that a hook runs")
+    opens = command("class", _show_class, "show a chapter to a class; other options are passed to JupyterLab")
     opens.add_argument("chapter", nargs="?", default="00", help="the chapter number, e.g. 02 (default: 00)")
     opens.add_argument("--to", type=Path, default=BUILD / "class", help="a folder for its files (default: %(default)s)")
-    writes = command("slides", _slides, "write chapters as slides that need no kernel and no network")
+    writes = command("slides", _write_slides, "write chapters as slides that need no kernel and no network")
     writes.add_argument("--to", type=Path, default=BUILD / "slides", help="a folder for them (default: %(default)s)")
-    packs = command("handout", _handout, "pack chapters for learners, without solutions")
+    packs = command("handout", _write_handout, "pack chapters for learners, without solutions")
     packs.add_argument("--to", type=Path, required=True, help="a new folder, or a file ending in .zip")
-    strips = command("strip", _strip, "write NAME.stripped.ipynb: only the text of the cells; safe to open")
+    strips = command("strip", _strip_notebooks, "write NAME.stripped.ipynb: only the text of the cells; safe to open")
     strips.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK", help="it stays as it is")
     for each in (writes, packs):
         each.add_argument("chapters", nargs="*", help="the chapter numbers, e.g. 02 04")
@@ -128,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Do what is asked for, and return the exit status; `lab` and `class` become JupyterLab and do not return."""
-    parser = _parser()
+    parser = _make_parser()
     options, more = parser.parse_known_args(arguments)
     if more and options.command not in ("lab", "class"):
         parser.error(f"unknown: {' '.join(more)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from traitlets.config import Config
 
-__all__ = ["KERNEL_ENV", "over_files"]
+__all__ = ["KERNEL_ENV", "open_over_files"]
 
 # ipykernel names a cell after a temporary file with the process id in it, and that name reaches the saved output
 # (warnings, file:line). One fixed name keeps two builds equal. The tests run the kernels with the same settings.
@@ -17,7 +17,7 @@ __all__ = ["KERNEL_ENV", "over_files"]
 KERNEL_ENV = {"IPYKERNEL_CELL_NAME": "<cell>", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
-def over_files(folder: str | None = None) -> Config:
+def open_over_files(folder: str | None = None) -> Config:
     """Make a kernel manager talk to its kernel through files, not ports.
 
     A free port is found before the kernel takes it; where several start at once, another may take it in between, and

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from hookscope_course.learner.copies import KEEP
+from hookscope_course.learner.copies import STATE_FOLDER
 from hookscope_course.missing_names import write_startup
-from hookscope_course.paths import SETTINGS, again
+from hookscope_course.paths import SETTINGS, describe_install
 
 __all__ = ["become_lab"]
 
@@ -29,25 +29,25 @@ def become_lab(folder: Path, page: str, *options: str) -> NoReturn:
 
     """
     if find_spec("jupyterlab") is None:
-        raise ModuleNotFoundError(f"JupyterLab is not installed. {again()}.", name="jupyterlab")
+        raise ModuleNotFoundError(f"JupyterLab is not installed. {describe_install()}.", name="jupyterlab")
     command = [
         # -P: not with modules from the folder in which somebody happens to be, which may be called like Jupyter's own.
         sys.executable, "-P", "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.default_url={page}", *_as_root(), *options,
+        f"--LabApp.default_url={page}", *_allow_root(), *options,
     ]  # fmt: skip
-    os.environ.update(_environment(folder))
+    os.environ.update(_make_environment(folder))
     sys.stdout.flush()
     if os.name == "nt":  # there execv starts another process, and the terminal takes this one's end for its end
         sys.exit(subprocess.call(command))
     os.execv(sys.executable, command)
 
 
-def _as_root() -> list[str]:
+def _allow_root() -> list[str]:
     """In a container people are root, and Jupyter wants to be told that this is meant."""
     return ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _make_environment(folder: Path) -> dict[str, str]:
     """The course's settings; and a place for what programs keep in HOME, where that cannot be written."""
     paths = [str(SETTINGS), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     found = {"JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
@@ -56,9 +56,9 @@ def _environment(folder: Path) -> dict[str, str]:
     except RuntimeError:  # no HOME, and nobody of this name
         home = Path(os.devnull)
     if not (home.is_dir() and os.access(home, os.W_OK)):
-        home = folder / KEEP / "home"
+        home = folder / STATE_FOLDER / "home"
         home.mkdir(parents=True, exist_ok=True)
         found["HOME"] = str(home)
-    if (folder / KEEP).is_dir():  # a learner's copy: its kernels say what to do after a restart
-        found["IPYTHONDIR"] = str(write_startup(folder / KEEP / "ipython"))
+    if (folder / STATE_FOLDER).is_dir():  # a learner's copy: its kernels say what to do after a restart
+        found["IPYTHONDIR"] = str(write_startup(folder / STATE_FOLDER / "ipython"))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["BUILD", "IS_INSTALLED", "LESSONS", "NOTEBOOKS", "SETTINGS", "again", "typed"]
+__all__ = ["BUILD", "IS_INSTALLED", "LESSONS", "NOTEBOOKS", "SETTINGS", "describe_install", "format_command"]
 
 _HERE = Path(__file__).resolve().parent
 _INSIDE = _HERE / "notebooks"
@@ -22,7 +22,7 @@ BUILD = Path("hookscope-build") if IS_INSTALLED else _HERE.parents[1] / "build"
 """Where something is written that can be made again, if nobody says where to."""
 
 
-def typed(command: str, chapter: str = "") -> str:
+def format_command(command: str, chapter: str = "") -> str:
     """What one types for a command of the course.
 
     Args:
@@ -30,7 +30,7 @@ def typed(command: str, chapter: str = "") -> str:
         chapter: what it is about, if anything.
 
     Example:
-        >>> typed("reset", "03")
+        >>> format_command("reset", "03")
         'make reset CHAPTER=03'
 
     """
@@ -39,11 +39,11 @@ def typed(command: str, chapter: str = "") -> str:
     return f"make {command}{f' CHAPTER={chapter}' if chapter else ''}"
 
 
-def again() -> str:
+def describe_install() -> str:
     """What to do where packages of the course are missing or too old.
 
     Example:
-        >>> again()
+        >>> describe_install()
         'In a terminal, in the folder of the course, run `make .venv`'
 
     """

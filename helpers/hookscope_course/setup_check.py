@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING
 
-from hookscope_course.paths import again
+from hookscope_course.paths import describe_install
 
 if TYPE_CHECKING:
     from hookscope_course.practice.feedback_card import Card
@@ -40,11 +40,13 @@ def setup() -> Card:
         found["hookscope"] = import_module("hookscope").__version__
     versions = " · ".join(f"{package} {release}" for package, release in found.items())
     if missing:
-        return Card(f"Missing: {', '.join(missing)}.", f"{again()}, then restart the kernel.\n{versions}", "wrong")
+        return Card(
+            f"Missing: {', '.join(missing)}.", f"{describe_install()}, then restart the kernel.\n{versions}", "wrong"
+        )
     releases = found["torch"], COURSE_FROM, COURSE_TORCH
     installed, needed, taught = ([int(part) for part in text.split(".")[:2]] for text in releases)
     if installed < needed:
-        way = f"{again()}, then choose its kernel, or restart yours."
+        way = f"{describe_install()}, then choose its kernel, or restart yours."
         why = f"The course needs torch {COURSE_FROM} or newer. It was written with {COURSE_TORCH}."
         return Card(f"torch {found['torch']} is too old.", f"{why}\n{way}\n{versions}", "wrong")
     if installed < taught:
@@ -70,13 +72,13 @@ class Report:
     @property
     def end(self) -> str:
         """The last line: everything works, or what to do."""
-        return "Everything works." if self.is_right else f"{again()}."
+        return "Everything works." if self.is_right else f"{describe_install()}."
 
     def __repr__(self) -> str:
-        return "\n".join([*(_line(*line) for line in self.lines), self.end])
+        return "\n".join([*(_format_line(*line) for line in self.lines), self.end])
 
 
-def _line(what: str, found: str, right: bool) -> str:
+def _format_line(what: str, found: str, right: bool) -> str:
     return f"{'ok ' if right else 'NO '} {what:{_WIDTH}}  {found}"
 
 
@@ -95,10 +97,10 @@ def examine(tell: Callable[[str], None] = lambda line: None) -> Report:
 
     def note(what: str, found: str, right: bool) -> None:
         tried.append((what, found, right))
-        tell(_line(what, found, right))
+        tell(_format_line(what, found, right))
 
     note("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}", True)
-    if missing := _missing():  # what follows needs some of them
+    if missing := _find_missing():  # what follows needs some of them
         note("packages", f"Missing: {', '.join(missing)}", False)
         return Report(tuple(tried))
     versions = setup()
@@ -112,7 +114,7 @@ def examine(tell: Callable[[str], None] = lambda line: None) -> Report:
     return Report(tuple(tried))
 
 
-def _missing() -> list[str]:
+def _find_missing() -> list[str]:
     """List the packages of the course that are not installed, with what Python itself brings."""
     try:
         asked = [line for line in requires("hookscope") or () if re.search("extra == .course.", line)]
@@ -128,7 +130,7 @@ def _missing() -> list[str]:
     return missing
 
 
-def _a_hook() -> str:
+def _try_hook() -> str:
     import torch
     from torch import nn
 
@@ -142,7 +144,7 @@ def _a_hook() -> str:
     return "a forward hook fired once, and was removed"
 
 
-def _the_data() -> str:
+def _try_data() -> str:
     import hookscope
     from hookscope import samples
 
@@ -152,7 +154,7 @@ def _the_data() -> str:
     return f"the digit network reads a handwritten 5 as a {guess}; {len(seen)} layers captured"
 
 
-def _a_picture() -> str:
+def _try_picture() -> str:
     import torch
 
     import hookscope
@@ -160,7 +162,7 @@ def _a_picture() -> str:
     return f"{len(hookscope.feature_grid(torch.rand(1, 4, 8, 8)).png):,} bytes of PNG"
 
 
-def _a_widget() -> str:
+def _try_widget() -> str:
     from hookscope import samples
     from hookscope.widgets import LayerPicker
 
@@ -169,9 +171,9 @@ def _a_widget() -> str:
 
 
 _TRIALS: dict[str, Callable[[], str]] = {
-    "a hook": _a_hook,
-    "the data": _the_data,
-    "a picture": _a_picture,
-    "a widget": _a_widget,
+    "a hook": _try_hook,
+    "the data": _try_data,
+    "a picture": _try_picture,
+    "a widget": _try_widget,
 }
 _WIDTH = max(map(len, ("packages", *_TRIALS)))

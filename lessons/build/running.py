@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from hookscope_course.kernel_settings import KERNEL_ENV, over_files
+from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
 from lessons.build import reading
 from lessons.build.making import Chapter, finish
 from lessons.build.shrinking import shrink_in
@@ -75,7 +75,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(reading.NOTEBOOKS)}},
-        config=over_files(),
+        config=open_over_files(),
         record_timing=False,
         coalesce_streams=True,
         store_widget_state=False,

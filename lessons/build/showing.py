@@ -11,7 +11,7 @@ from functools import cache
 import nbformat
 from nbformat import NotebookNode
 
-from hookscope_course.classroom.slide_order import slides_of
+from hookscope_course.classroom.slide_order import split_into_slides
 from lessons.build.making import Chapter
 
 OPENING = "Opening"
@@ -40,7 +40,7 @@ def on_screen(chapter: Chapter) -> dict[str, tuple[int, int, list[str]]]:
 @cache
 def _on_screen(notebook: str) -> dict[str, tuple[int, int, list[str]]]:
     heading, found = OPENING, dict[str, tuple[int, int, list[str]]]()
-    for number, slide in enumerate(slides_of(nbformat.reads(notebook, as_version=4).cells), 1):
+    for number, slide in enumerate(split_into_slides(nbformat.reads(notebook, as_version=4).cells), 1):
         for cell in map(NotebookNode, slide):
             if cell.cell_type == "markdown" and (begins := re.match(r"## (.+)", cell.source)):
                 heading = begins[1]

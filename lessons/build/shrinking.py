@@ -12,7 +12,7 @@ import re
 import numpy as np
 from PIL import Image
 
-from hookscope_course.strict.figures import difference
+from hookscope_course.strict.figures import describe_difference
 
 __all__ = ["shrink", "shrink_in"]
 
@@ -44,7 +44,7 @@ def shrink(png: bytes) -> bytes:
     reduced = image.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     smaller = _encoded(reduced)
     off = np.abs(np.asarray(reduced.convert("RGB"), dtype=np.int16) - np.asarray(image)).max(axis=-1)
-    same = off.max() == 0 if few else (off > _SHADES).mean() <= _SHARE and not difference(png, smaller)
+    same = off.max() == 0 if few else (off > _SHADES).mean() <= _SHARE and not describe_difference(png, smaller)
     return min(png, _encoded(image), *([smaller] if same else []), key=len)
 
 

@@ -81,7 +81,7 @@ def store(release: str, said: dict[str, str]) -> None:
         on = record["on"] if record.get("ran") == now else {}  # what another snippet did tells nothing of this one
         if want in said:
             on[release] = "right" if said[want] == row["prints"] else make.one_line(said[want])[:100]
-        found[want] = {"ran": now, "on": {each: on[each] for each in sorted(on, key=records.order)}}
+        found[want] = {"ran": now, "on": {each: on[each] for each in sorted(on, key=records.parse_release)}}
     RECORDS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from sphinx.cmd.build import build_main
 
 from hookscope.widgets.base import HookWidget
-from hookscope_course.learner.copies import MOVED, edition_of
+from hookscope_course.learner.copies import MOVED, make_edition
 from hookscope_course.practice.guess_widget import GuessWidget
 from lessons.build import reading
 from lessons.site import chapters, guesses, live, machines, pages, reference, sections
@@ -94,7 +94,7 @@ def write_source(source: Path) -> None:
     for path in notebooks:
         page = pages.chapter(path, alive.get(path.stem))
         (source / f"{pages.page_of(path.stem)}.ipynb").write_text(json.dumps(page), encoding="utf-8")
-        (static / "notebooks" / path.name).write_bytes(edition_of(path))
+        (static / "notebooks" / path.name).write_bytes(make_edition(path))
     for name, text in reference.pages().items():
         _write(source / "reference" / f"{name}.rst", text)
     for path in (reading.ROOT / "teaching").glob("*.md"):

@@ -13,15 +13,15 @@ import pytest
 from nbformat import NotebookNode
 from playwright.sync_api import ViewportSize
 
-from hookscope_course.learner.copies import chapters, edition_of
-from hookscope_course.learner.edition import HANDLE
+from hookscope_course.learner.copies import list_chapters, make_edition
+from hookscope_course.learner.edition import FOLD_HEADING
 from hookscope_course.paths import NOTEBOOKS
 from tests.course.learner.test_edition import NOT_GIVEN_AWAY, standing
 from tests.shared.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 SIZES = ((1280, 800), (1440, 900), (1920, 1080))
-PAGES = [path for path in chapters(NOTEBOOKS) if "= Guess(" in path.read_text(encoding="utf-8")]
+PAGES = [path for path in list_chapters(NOTEBOOKS) if "= Guess(" in path.read_text(encoding="utf-8")]
 LOOK = """async ([place, inWhy, handle]) => {
     const notebook = window.jupyterapp.shell.currentWidget.content;
     const panel = notebook.node.querySelector(".jp-WindowedPanel-outer");
@@ -129,7 +129,7 @@ def starts_in_a_reason(cells: list[NotebookNode]) -> list[bool]:
         states.append(inside and not {"stop", "fast_track"} & set(cell.metadata.get("tags", [])))
         if cell.cell_type == "markdown":
             heads = re.findall(r"^#{1,6} .*$", cell.source, re.M)
-            inside = heads[-1] == HANDLE if heads else inside
+            inside = heads[-1] == FOLD_HEADING if heads else inside
     return states
 
 
@@ -147,7 +147,7 @@ def test_no_answer_is_on_the_screen_while_its_question_is_asked(lab: Lab, paths:
     asked = 0
     for path in paths:
         fresh = lab.folder / f"fresh_{path.name}"
-        fresh.write_bytes(edition_of(path))
+        fresh.write_bytes(make_edition(path))
         cells = nbformat.read(fresh, 4).cells
         found = [*questions(path.stem[:2], cells, nbformat.read(path, 4).cells)]
         asked += len(found)
@@ -165,7 +165,7 @@ def test_no_answer_is_on_the_screen_while_its_question_is_asked(lab: Lab, paths:
 def in_sight(lab: Lab, question: Question, in_why: list[bool]) -> str:
     """What tells the answer while a question, or its guess, is at the top of the page; empty if nothing does."""
     for place in question.places:
-        found: list[dict[str, Any]] = lab.page.evaluate(LOOK, [place, in_why, HANDLE.removeprefix("#### ")])
+        found: list[dict[str, Any]] = lab.page.evaluate(LOOK, [place, in_why, FOLD_HEADING.removeprefix("#### ")])
         below = [each for each in found if each["cell"] >= place]
         for each in below:
             is_alt = each["kind"] == "code" and re.search(r"\balt\s*=", each["text"])

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from hookscope_course.classroom.slide_order import slides_of
+from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.classroom.slides import write_slides
-from hookscope_course.learner.copies import chapters
+from hookscope_course.learner.copies import list_chapters
 from hookscope_course.paths import NOTEBOOKS
 from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving
 
-WALKED = [pytest.param(path, id=path.stem[:2]) for path in chapters(NOTEBOOKS) if path.stem[:2] < "90"]
+WALKED = [pytest.param(path, id=path.stem[:2]) for path in list_chapters(NOTEBOOKS) if path.stem[:2] < "90"]
 # The slides of that chapter, and the place of its first question, from 1.
-SLIDES = [*slides_of(json.loads((NOTEBOOKS / "02_call_order.ipynb").read_text(encoding="utf-8"))["cells"])]
+SLIDES = [*split_into_slides(json.loads((NOTEBOOKS / "02_call_order.ipynb").read_text(encoding="utf-8"))["cells"])]
 ASKED = next(at for at, slide in enumerate(SLIDES, start=1) if "**Predict.**" in slide[0]["source"])
 WORDS = "td, th, caption, figcaption, p, li, label, button, select, summary, output, .op-row, .hs-layer *, .pm-side"
 # What is on the screen: the active cell and its output (top and bottom, from the top of the screen), and the slide.

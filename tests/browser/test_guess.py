@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from hookscope_course.learner.edition import FOLDED, HANDLE
+from hookscope_course.learner.edition import FOLD_HEADING, FOLDED
 from tests.shared.lab import KERNEL, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
@@ -151,7 +151,7 @@ def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
 
 def test_a_reason_and_its_code_open_when_shift_and_enter_come_to_them(lab: Lab) -> None:
     text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
-    fold = text(HANDLE, metadata={FOLDED: True})
+    fold = text(FOLD_HEADING, metadata={FOLDED: True})
     cells = [code(FORGET + CODE), code("guess.compare(2)"), fold, text("It is so:"), code("'shown'"), text("## 2")]
     notebook = nbformat.v4.new_notebook(cells=[*cells, *(code("1") for _ in range(30))], metadata=KERNEL)
     nbformat.write(notebook, lab.folder / "a_fold.ipynb")

@@ -262,7 +262,7 @@ def test_a_row_says_since_when_it_was_right_on_the_releases_tried(row: dict) -> 
     record = since.read()[row["want"]]
     assert record["ran"] == since.digest(row), "run `python -m lessons.build.since`: the record is of another snippet"
     first = since.first_right(record["on"])
-    assert [*record["on"]] == sorted(make.RELEASES, key=records.order)
+    assert [*record["on"]] == sorted(make.RELEASES, key=records.parse_release)
     assert since_in_words(row) == named(first), record["on"]
 
 
@@ -272,7 +272,7 @@ def test_no_row_was_right_before_torch_had_its_hook(row: dict) -> None:
     lists = [name for name in records.FACTS if name.startswith("hooks_of_")]
     for hook in row["hooks"]:
         having = [release for name in lists for release in records.releases_where(name, hook.rpartition(".")[2])]
-        assert records.order(first) >= min(map(records.order, having), default=())
+        assert records.parse_release(first) >= min(map(records.parse_release, having), default=())
 
 
 def test_a_row_with_hookscope_says_from_which_torch_on_hookscope_works() -> None:

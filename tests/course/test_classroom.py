@@ -17,14 +17,14 @@ from jupyterlab_server.config import get_federated_extensions
 
 from hookscope_course.__main__ import main
 from hookscope_course.classroom import projector, slides
-from hookscope_course.classroom.slide_order import slides_of, walk
-from hookscope_course.learner.copies import chapters
+from hookscope_course.classroom.slide_order import order_slides, split_into_slides
+from hookscope_course.learner.copies import list_chapters
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import read_exercises
 from lessons.build import reading
 from tests.shared.disks import a_small_disk
 
-CHAPTERS = [path for path in chapters(NOTEBOOKS) if path.stem[:2] < "90"]
+CHAPTERS = [path for path in list_chapters(NOTEBOOKS) if path.stem[:2] < "90"]
 
 GUESSES = r"^guess = Guess\(____"
 
@@ -48,7 +48,7 @@ def secrets(path: Path) -> list[str]:
 
 @each_chapter
 def test_each_step_is_a_slide_and_a_question_stands_alone(path: Path) -> None:
-    made = nbformat.from_dict(walk(built(path)))
+    made = nbformat.from_dict(order_slides(built(path)))
     nbformat.validate(made)
     assert len({cell.id for cell in made.cells}) == len(made.cells)
     steps = []
@@ -72,7 +72,7 @@ def test_each_step_is_a_slide_and_a_question_stands_alone(path: Path) -> None:
 
 @each_chapter
 def test_every_line_of_the_sections_is_there_once_and_no_exercise(path: Path) -> None:
-    source = "\n".join(cell["source"] for cell in walk(built(path))["cells"])
+    source = "\n".join(cell["source"] for cell in order_slides(built(path))["cells"])
     exercises = False
     for cell in nbformat.read(path, as_version=4).cells:
         kinds = set(cell.metadata.get("tags", []))
@@ -88,7 +88,7 @@ def test_every_line_of_the_sections_is_there_once_and_no_exercise(path: Path) ->
 
 @each_chapter
 def test_no_cell_needs_what_an_exercise_defines(path: Path) -> None:
-    cells = [cell["source"] for cell in walk(built(path))["cells"] if cell["cell_type"] == "code"]
+    cells = [cell["source"] for cell in order_slides(built(path))["cells"] if cell["cell_type"] == "code"]
     code = "\n".join(line for cell in cells for line in cell.splitlines() if not line.lstrip().startswith(("%", "!")))
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--stdin-filename", "x.py", "-"]
     done = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
@@ -97,7 +97,7 @@ def test_no_cell_needs_what_an_exercise_defines(path: Path) -> None:
 
 @each_chapter
 def test_what_a_cell_puts_out_ends_a_slide_and_text_about_it_comes_after(path: Path) -> None:
-    for slide in slides_of(built(path)["cells"]):
+    for slide in split_into_slides(built(path)["cells"]):
         kinds = [cell["cell_type"] for cell in slide]
         assert kinds == sorted(kinds, reverse=True), "text below a cell that has not been run"
         assert not any(cell.get("outputs") for cell in slide[:-1])
@@ -105,7 +105,7 @@ def test_what_a_cell_puts_out_ends_a_slide_and_text_about_it_comes_after(path: P
 
 @each_chapter
 def test_no_link_leads_to_a_page_that_is_not_in_the_folder_of_a_class(path: Path) -> None:
-    text = "\n".join(cell["source"] for cell in walk(built(path))["cells"] if cell["cell_type"] == "markdown")
+    text = "\n".join(cell["source"] for cell in order_slides(built(path))["cells"] if cell["cell_type"] == "markdown")
     assert all(re.match(r"\w+:", target) for target in re.findall(r"\]\(([^)]+)\)", re.sub(r"`[^`]*`", "", text)))
     assert not re.search(r"^← |→$|Run it on", text, re.MULTILINE)
 
@@ -113,14 +113,14 @@ def test_no_link_leads_to_a_page_that_is_not_in_the_folder_of_a_class(path: Path
 def test_words_of_a_link_and_links_to_the_world_stay() -> None:
     source = "← [01](01_x.ipynb) · [03](03_x.ipynb) →\n\nSee [04](04_x.ipynb#a) and [torch](https://pytorch.org)."
     cells = [{"cell_type": "markdown", "metadata": {}, "source": source}]
-    assert [cell["source"] for slide in slides_of(cells) for cell in slide] == [
+    assert [cell["source"] for slide in split_into_slides(cells) for cell in slide] == [
         "See 04 and [torch](https://pytorch.org)."
     ]
 
 
 def test_a_slide_holds_what_fits_on_a_screen() -> None:
     for path in CHAPTERS:
-        for slide in slides_of(built(path)["cells"]):
+        for slide in split_into_slides(built(path)["cells"]):
             lines = sum(len("".join(cell["source"]).splitlines()) for cell in slide)
             assert lines <= 32, "".join(slide[0]["source"])[:60]
 
@@ -134,7 +134,7 @@ def test_slides_are_whole_without_a_network(tmp_path: Path) -> None:
         assert name.startswith("data:") or (tmp_path / name).is_file(), name
     sections = re.findall(r"<section[^>]*>(.*?)</section>", text, re.DOTALL)
     numbers = re.findall(r'<section data-number="(\d+) / (\d+)">', text)
-    slides_in_class = len([*slides_of(built(CHAPTERS[5])["cells"])])
+    slides_in_class = len([*split_into_slides(built(CHAPTERS[5])["cells"])])
     assert [*dict.fromkeys(int(number) for number, _ in numbers)] == [*range(1, slides_in_class + 1)]
     assert {int(total) for _, total in numbers} == {slides_in_class}
     assert len(numbers) == len(sections)
@@ -196,7 +196,7 @@ def test_no_such_chapter(command: list[str], capsys: Any) -> None:
 
 
 def test_a_teachers_own_settings_are_left_alone(tmp_path: Path) -> None:
-    made = projector.settings(tmp_path)
+    made = projector.write_settings(tmp_path)
     names = {f"{file.parent.relative_to(made)}:{file.stem}" for file in made.rglob("*.jupyterlab-settings")}
     assert names == set(projector.SETTINGS)
 

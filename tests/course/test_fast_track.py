@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookscope_course.learner.edition import learners
+from hookscope_course.learner.edition import make_learner_edition
 from lessons.build import fast_track, reading, timing
 from lessons.build.making import Chapter
 from tests.shared.exercises import global_hooks
@@ -59,7 +59,7 @@ def ways_on(chapter: Chapter) -> list[tuple[int, str]]:
         if fast_track.TAG in cell.metadata.get("tags", []):
             assert re.match(r"## ", after.source), "it stands at the end of its section"
             found.append((here, cell.source))
-    kept = ["".join(cell["source"]) for cell in learners(json.loads(json.dumps(chapter.notebook)))["cells"]]
+    kept = ["".join(cell["source"]) for cell in make_learner_edition(json.loads(json.dumps(chapter.notebook)))["cells"]]
     for _, words in found:  # a heading of its own keeps it out of the fold above it
         assert {words, re.sub(r"^\*\*(.+?)\.\*\* ", r"#### \1\n\n", words)} & {*kept}, "behind a fold"
     return found

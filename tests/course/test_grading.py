@@ -27,8 +27,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hookscope_course.classroom import grading, judge, judge_protocol
-from hookscope_course.classroom.grading import POINTS, assignment, grade, main, write_course
-from hookscope_course.classroom.judge import Starters, verdicts_on
+from hookscope_course.classroom.grading import POINTS, grade, main, make_assignment, write_course
+from hookscope_course.classroom.judge import Starters, judge_answers
 from hookscope_course.classroom.sandbox import Sandbox, SandboxError
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import LESSONS, NOTEBOOKS
@@ -107,7 +107,7 @@ os._exit(0)
 
 def for_students(chapter: int) -> nbformat.NotebookNode:
     """What generate_assignment makes of an assignment, by the two steps that take something away."""
-    made = nbformat.from_dict(assignment(chapter))
+    made = nbformat.from_dict(make_assignment(chapter))
     for step in (Starters(), ClearHiddenTests()):
         made, _ = step.preprocess(made, {})
     return made
@@ -122,7 +122,7 @@ def solutions_in(text: ExerciseText, page: str, texts: Iterable[ExerciseText] = 
 
 @pytest.mark.parametrize("chapter", NUMBERS)
 def test_no_solution_and_no_hidden_test_is_in_what_students_get(chapter: int) -> None:
-    made, whole = for_students(chapter), "\n".join(cell["source"] for cell in assignment(chapter)["cells"])
+    made, whole = for_students(chapter), "\n".join(cell["source"] for cell in make_assignment(chapter)["cells"])
     page = "\n".join([*(cell.source for cell in made.cells), json.dumps([cell.metadata for cell in made.cells])])
     assert "BEGIN" not in page
     assert "nbgrader_config.py" not in page
@@ -138,7 +138,7 @@ def test_no_solution_and_no_hidden_test_is_in_what_students_get(chapter: int) ->
 
 
 def test_a_solution_that_was_left_in_would_be_found() -> None:
-    whole = "\n".join(cell["source"] for cell in assignment(2)["cells"])
+    whole = "\n".join(cell["source"] for cell in make_assignment(2)["cells"])
     assert all(solutions_in(text, whole) for text in TEXTS.values())
 
 
@@ -152,7 +152,7 @@ def sandbox() -> Sandbox:
         if os.environ.get("HOOKSCOPE_REQUIRE_BROWSER"):
             pytest.fail("no bubblewrap on this machine, and HOOKSCOPE_REQUIRE_BROWSER is set")
         pytest.skip("no bubblewrap; on Debian: apt-get install bubblewrap")
-    return judge._sandbox(2)
+    return judge._make_sandbox(2)
 
 
 def run_in(sandbox: Sandbox, code: str) -> str:
@@ -289,7 +289,7 @@ def test_a_python_in_a_home_is_not_shared_with_the_home(sandbox: Sandbox) -> Non
 
 def outcomes(cells: dict[str, str], **settings: Any) -> dict[str, tuple[str, str]]:
     """Judge a cell for each exercise of chapter 02; returns outcome and message."""
-    verdicts = verdicts_on(2, {name: [cell] for name, cell in cells.items()}, **settings)
+    verdicts = judge_answers(2, {name: [cell] for name, cell in cells.items()}, **settings)
     return {name: (verdict["outcome"], verdict["message"]) for name, verdict in verdicts.items()}
 
 
@@ -418,7 +418,7 @@ def test_what_is_honest_is_judged_by_the_answer() -> None:
 @pytest.mark.parametrize("chapter", NUMBERS)
 def test_solutions_are_right_in_a_sandbox_and_with_other_values(chapter: int) -> None:
     texts = read_exercises(folder_of(chapter) / "exercises.md")
-    verdicts = verdicts_on(chapter, {text.name: [text.solution] for text in texts})
+    verdicts = judge_answers(chapter, {text.name: [text.solution] for text in texts})
     assert {name: one["message"] for name, one in verdicts.items() if one["outcome"] != "right"} == {}
 
 
@@ -449,37 +449,37 @@ def test_what_is_changed_new_or_gone_in_a_sealed_module_is_found(
     module = ModuleType(name)
     exec("WANTED = [1]\ndef check_q1(): pass\nclass Given: pass", vars(module))
     monkeypatch.setitem(sys.modules, name, module)
-    sealed = judge_protocol._fingerprint()
+    sealed = judge_protocol._take_fingerprint()
     change(module)
-    assert judge_protocol._changed(sealed) == (f"{name}.{expected}" if expected else "")
+    assert judge_protocol._find_change(sealed) == (f"{name}.{expected}" if expected else "")
 
 
 @pytest.mark.parametrize("mode", [TorchFunctionMode, TorchDispatchMode])
 def test_a_mode_of_torch_that_is_left_on_is_found(mode: type[Any]) -> None:
-    sealed = judge_protocol._fingerprint()
+    sealed = judge_protocol._take_fingerprint()
     with mode():
-        assert judge_protocol._changed(sealed) == "torch.overrides"
-    assert judge_protocol._changed(sealed) == ""
+        assert judge_protocol._find_change(sealed) == "torch.overrides"
+    assert judge_protocol._find_change(sealed) == ""
 
 
 @pytest.mark.parametrize(("name", "is_found"), [("__eq__", True), ("smart_apply_of_a_test", False)])
 def test_a_new_method_of_torch_counts_if_it_stands_before_another(
     monkeypatch: pytest.MonkeyPatch, name: str, is_found: bool
 ) -> None:
-    sealed = judge_protocol._fingerprint()
+    sealed = judge_protocol._take_fingerprint()
     monkeypatch.setattr(nn.Module, name, lambda self, other: True, raising=False)
-    assert (judge_protocol._changed(sealed) == f"torch.nn.modules.module.Module.{name}") is is_found
+    assert (judge_protocol._find_change(sealed) == f"torch.nn.modules.module.Module.{name}") is is_found
 
 
 def test_a_name_that_a_package_loads_later_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     from hookscope import widgets
 
     monkeypatch.delitem(vars(widgets), "TokenPicker", raising=False)
-    sealed = judge_protocol._fingerprint()
+    sealed = judge_protocol._take_fingerprint()
     assert widgets.TokenPicker is not None
-    assert judge_protocol._changed(sealed) == ""
+    assert judge_protocol._find_change(sealed) == ""
     monkeypatch.setitem(vars(widgets), "TokenPicker", len)
-    assert judge_protocol._changed(sealed) == "hookscope.widgets.TokenPicker"
+    assert judge_protocol._find_change(sealed) == "hookscope.widgets.TokenPicker"
 
 
 # -- a class --------------------------------------------------------------------------------------------------------
@@ -523,18 +523,18 @@ def test_what_cannot_be_graded_has_a_blank_and_a_reason_and_keeps_nobody_from_a_
     def nbgrader(course: Path, command: str, name: str, student: str, *more: str, **settings: Any) -> None:
         table = course / "grades.csv"
         seen.append(f"{student}: {len(table.read_text().splitlines()) if table.exists() else 0}")
-        with grading._gradebook(course) as book:
+        with grading._open_gradebook(course) as book:
             book.update_or_create_student(student.partition("=")[2])
             book.update_or_create_submission(name, student.partition("=")[2])
         (course / "autograded" / student.partition("=")[2] / name).mkdir(parents=True)
         if "eve" in student:
             raise RuntimeError("nbgrader\nautograde: \x1b[2Jcrash, of course")
 
-    monkeypatch.setattr(grading, "_nbgrader", nbgrader)
-    monkeypatch.setattr(grading, "_own_solution", lambda name, unconfined: None)
+    monkeypatch.setattr(grading, "_run_nbgrader", nbgrader)
+    monkeypatch.setattr(grading, "_check_own_solution", lambda name, unconfined: None)
     (tmp_path / "nbgrader_config.py").write_text("c = get_config()")
     (tmp_path / "source" / "02_call_order").mkdir(parents=True)
-    with grading._gradebook(tmp_path) as book:
+    with grading._open_gradebook(tmp_path) as book:
         book.add_assignment("02_call_order")
     page = json.dumps({"nbformat": 4, "cells": [], "metadata": {"widgets": {}}})
     for student in ("anna", "Müller, Anna", "eve", "zoe-Mu\u0308ller"):
@@ -581,19 +581,19 @@ def test_a_folder_with_a_strange_name_is_a_row_like_others(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["anna", "Anna Müller", "a.b_c-d@e.org", "42", "Jose\u0301"])
 def test_a_folder_may_be_called_like_a_person(name: str) -> None:
-    assert grading._unfit_name(name) == ""
+    assert grading._check_student_name(name) == ""
 
 
 @pytest.mark.parametrize("name", ["Müller, Anna", "*", "[a]", ".anna", "-x", "a ", "=1+1", "a\nb", "\udcff", "a/b", ""])
 def test_what_nbgrader_or_a_table_reads_as_something_else_is_no_name(name: str) -> None:
-    assert "Rename the folder" in grading._unfit_name(name)
+    assert "Rename the folder" in grading._check_student_name(name)
 
 
 def test_a_student_that_is_a_link_to_another_is_not_graded(tmp_path: Path) -> None:
     hand_in(tmp_path, "anna", "{}")
     (tmp_path / "submitted" / "ben").symlink_to("anna")
-    assert grading._unfit(tmp_path / "submitted" / "anna" / "02_call_order", "02_call_order") == ""
-    said = grading._unfit(tmp_path / "submitted" / "ben" / "02_call_order", "02_call_order")
+    assert grading._check_files(tmp_path / "submitted" / "anna" / "02_call_order", "02_call_order") == ""
+    said = grading._check_files(tmp_path / "submitted" / "ben" / "02_call_order", "02_call_order")
     assert said == f"{tmp_path / 'submitted' / 'ben'} is a link. Only files and folders are graded"
 
 
@@ -619,7 +619,7 @@ def test_what_is_no_plain_file_or_too_large_is_not_opened(
         page.write_bytes(bytes(2000 if what == "large" else 10))
         for number in range(20 if what == "many" else 0):
             (folder / f"{number}").touch()
-    said = grading._unfit(folder, "02_call_order")
+    said = grading._check_files(folder, "02_call_order")
     wanted = {"link": f"{page} is a link", "folder that is a link": f"{folder} is a link",
               "fifo": f"{page} is not a regular file", "large": "more than 10 files or 0 MiB",
               "many": "more than 10 files", "whole": ""}  # fmt: skip
@@ -629,9 +629,9 @@ def test_what_is_no_plain_file_or_too_large_is_not_opened(
 
 def test_nothing_is_graded_where_the_own_solution_is_not_right(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = {"outcome": "wrong", "message": "no torch"}
-    monkeypatch.setattr(judge, "verdicts_on", lambda chapter, cells, confined: dict.fromkeys(cells, verdict))
+    monkeypatch.setattr(judge, "judge_answers", lambda chapter, cells, confined: dict.fromkeys(cells, verdict))
     with pytest.raises(RuntimeError, match=r"02_call_order was not graded, .*q1: no torch"):
-        grading._own_solution("02_call_order", unconfined=False)
+        grading._check_own_solution("02_call_order", unconfined=False)
 
 
 def edited(release: Path, answers: dict[str, str], also: Callable[[Any], None] = lambda page: None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hookscope_course import Guess, ____
-from hookscope_course.learner.copies import KEEP
+from hookscope_course.learner.copies import STATE_FOLDER
 from hookscope_course.practice import guess as guess_module
 from hookscope_course.practice import guess_results
 from hookscope_course.practice.guess_widget import GuessWidget
@@ -271,7 +271,7 @@ def click(guess: Guess, name: str) -> GuessWidget:
 @pytest.fixture
 def copy(asks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A notebook in a learner's copy, where somebody can click."""
-    (tmp_path / KEEP).mkdir()
+    (tmp_path / STATE_FOLDER).mkdir()
     monkeypatch.setattr(guess_module, "is_notebook", lambda: True)
 
 

@@ -29,7 +29,7 @@ from hookscope_course.history import authors, facts, records
 from lessons.build import reading
 from tools import history as make
 
-CLAIMS = authors.dated_claims()
+CLAIMS = authors.read_dated_claims()
 # Of these claims one half hangs on the release, and the other is wrong in each: that the engine calls module.backward()
 # (D0.8), and that a legacy hook returns a Variable (D4.8).
 HALVES = {"D0.8": "true", "D4.8": "not true"}
@@ -90,12 +90,12 @@ def run_alone() -> dict[str, object]:
 
 
 def test_the_installed_torch_answers_as_recorded() -> None:
-    said = records.alarm(torch.__version__, run_alone())
+    said = records.describe_deviations(torch.__version__, run_alone())
     assert not said, said
 
 
 def test_the_alarm_says_what_changed_which_chapters_teach_it_and_what_to_do() -> None:
-    said = records.alarm("1.0.0+cu1", {"forward_hook_returns": "6"}, ONE)
+    said = records.describe_deviations("1.0.0+cu1", {"forward_hook_returns": "6"}, ONE)
     assert said.splitlines() == [
         "Your torch 1.0.0 does not answer as the record of torch 1.0.0 says.",
         "- A layer computes 6, and its forward hook returns 60: what does the caller get? (forward_hook_returns)",
@@ -108,8 +108,8 @@ def test_the_alarm_says_what_changed_which_chapters_teach_it_and_what_to_do() ->
 
 def test_a_release_without_a_record_is_held_against_the_newest_one() -> None:
     recorded = {"1.9.0": {"pre_hook_returns": "6"}, "1.10.0": {"pre_hook_returns": "60"}}
-    assert records.alarm("9.9.9", {"pre_hook_returns": "60"}, recorded) == ""
-    said = records.alarm("9.9.9", {}, recorded)
+    assert records.describe_deviations("9.9.9", {"pre_hook_returns": "60"}, recorded) == ""
+    said = records.describe_deviations("9.9.9", {}, recorded)
     assert "The record of torch 1.10.0 says: 60" in said
     assert "Your torch 9.9.9 says now: missing" in said
     assert "make history RELEASES=9.9.9" in said
@@ -158,10 +158,10 @@ def test_a_fact_that_fails_answers_with_its_error_and_the_others_go_on(monkeypat
 
 
 def test_the_records_are_complete() -> None:
-    found = records.read()
+    found = records.read_records()
     assert {*found["versions"], *found["not_installed"]} >= {*make.RELEASES}
-    assert [*found["versions"]] == sorted(found["versions"], key=records.order)
-    assert [*found["versions"][records.newest()]["answers"]] == [*facts.FACTS]
+    assert [*found["versions"]] == sorted(found["versions"], key=records.parse_release)
+    assert [*found["versions"][records.get_newest_release()]["answers"]] == [*facts.FACTS]
     assert len(records.full_history()) >= 47, "a fact that is added later has the newest release alone"
     for release, record in found["versions"].items():
         assert [*record["answers"]] == [name for name in facts.FACTS if name in record["answers"]], release
@@ -188,7 +188,7 @@ def test_known_steady_answers(name: str) -> None:
 def test_known_first_appearances(name: str, function: str, since: str) -> None:
     having = [release for release, answer in records.history(name).items() if function in answer]
     assert having[0] == since
-    assert having[-1] == records.newest()
+    assert having[-1] == records.get_newest_release()
 
 
 def test_an_unknown_fact_is_named() -> None:
@@ -201,7 +201,7 @@ def test_an_unknown_fact_is_named() -> None:
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.id}-{claim.fact}")
 def test_each_claim_can_be_judged_in_every_release(claim: authors.DatedClaim) -> None:
-    for answer in {*records.history(claim.fact).values(), records.live()[claim.fact]}:
+    for answer in {*records.history(claim.fact).values(), records.get_current_answers()[claim.fact]}:
         assert claim.judge(answer) in authors.SIGNS
     with pytest.raises(ValueError, match=r"answers 'quite new'; say in history/claims\.toml"):
         claim.judge("quite new")
@@ -212,7 +212,7 @@ def test_the_newest_standing_agrees_with_the_verdict_of_the_course() -> None:
     verdicts = {row["id"]: row["verdict"] for row in rows}
     for identity in {claim.id for claim in CLAIMS}:
         halves = [claim for claim in CLAIMS if claim.id == identity]
-        found = {claim.judge(records.history(claim.fact)[records.newest()]) for claim in halves}
+        found = {claim.judge(records.history(claim.fact)[records.get_newest_release()]) for claim in halves}
         expected = {"holds": {"true"}, "outdated": {"not true"}, "wrong": {"not true"}}
         if verdicts[identity] == "partly":
             alone = HALVES.get(identity)
@@ -291,13 +291,13 @@ def test_the_slider_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ValueError, match="no document 'D9'; there are D0, D1, D3, D4"):
         AuthorSlider("D9")
     slider = AuthorSlider()
-    assert (slider.document, slider.release) == ("D0", records.newest())
+    assert (slider.document, slider.release) == ("D0", records.get_newest_release())
     with pytest.raises(ValueError, match="no record of torch '3'"):
         slider.release = "3"
-    assert slider.release == records.newest()
+    assert slider.release == records.get_newest_release()
 
 
-@pytest.mark.parametrize("name", authors.snippets())
+@pytest.mark.parametrize("name", authors.read_snippets())
 def test_a_snippet_prints_what_its_fact_answers(name: str) -> None:
     layer = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.constant_(layer.weight, 2.0)
@@ -306,11 +306,11 @@ def test_a_snippet_prints_what_its_fact_answers(name: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(authors.snippets()[name], names)
+        exec(authors.read_snippets()[name], names)
     said = re.sub(r"\.0\b", "", " ".join(printed.getvalue().split()))
-    answer = records.live()[name]
+    answer = records.get_current_answers()[name]
     assert said == answer.split(" <")[0] or said == answer.replace(", ", " ")
-    assert len(authors.snippets()[name].splitlines()) <= 3
+    assert len(authors.read_snippets()[name].splitlines()) <= 3
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_release_that_cannot_be_installed_is_one_line_and_the_next_one_goes_on
     ]
     assert "torch" in lines[1].partition("failed:")[2]
     assert lines[3].endswith("install Python 3.99 (`uv python install 3.99`) or put one on PATH")
-    found = records.read()
+    found = records.read_records()
     assert found["versions"] == {}
     assert [*found["not_installed"]] == ["9.9.9", "9.9.10"]
     assert str(workplace) not in json.dumps(found)
@@ -376,7 +376,7 @@ def test_an_interrupt_leaves_no_environment_and_keeps_what_was_recorded(
         make.main(["1.13.1", "2.0.0", "2.1.0"])
     assert len(made) == 2
     assert not any(path.exists() for path in made)
-    assert [*records.read()["versions"]] == ["1.13.1"]
+    assert [*records.read_records()["versions"]] == ["1.13.1"]
 
 
 def test_a_renewal_that_fails_keeps_the_old_record(workplace: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_renewal_that_fails_keeps_the_old_record(workplace: Path) -> None:
     make.store("1.10.0", record=record)
     make.store("1.9.0", reason="no luck")
     make.store("1.10.0", reason="no luck")
-    assert records.read() == {"versions": {"1.10.0": record}, "not_installed": {"1.9.0": "no luck"}}
+    assert records.read_records() == {"versions": {"1.10.0": record}, "not_installed": {"1.9.0": "no luck"}}
     make.store("1.9.0", record=record)
-    assert [*records.read()["versions"]] == ["1.9.0", "1.10.0"]
-    assert records.read()["not_installed"] == {}
+    assert [*records.read_records()["versions"]] == ["1.9.0", "1.10.0"]
+    assert records.read_records()["not_installed"] == {}

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from jupyter_client.manager import KernelManager
 
-from hookscope_course.kernel_settings import over_files
+from hookscope_course.kernel_settings import open_over_files
 from tests.kernels import launch, preloaded
 from tests.shared.patience import PATIENCE
 
@@ -65,7 +65,7 @@ def running(place: Path, folder: Path | None = None, **environment: str) -> Iter
     before = os.environ.copy()
     os.environ.update({"JUPYTER_PATH": str(place), **environment})
     try:
-        manager = KernelManager(kernel_name="python3", config=over_files())
+        manager = KernelManager(kernel_name="python3", config=open_over_files())
         manager.start_kernel(cwd=str(folder or place))
     finally:
         os.environ.clear()

@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from hookscope_course.kernel_settings import over_files
+from hookscope_course.kernel_settings import open_over_files
 from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
 
@@ -85,7 +85,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("notebooks")
     cases = BROKEN | GOOD
     before = new_notebook(cells=[new_code_cell(source) for source, _ in cases.values()])
-    NotebookClient(before, kernel_name="python3", timeout=PATIENCE, config=over_files()).execute()
+    NotebookClient(before, kernel_name="python3", timeout=PATIENCE, config=open_over_files()).execute()
     notebooks: dict[str, list[str]] = {"together": []} | {name: [] for name in ALONE}
     cells: dict[str, list[nbformat.NotebookNode]] = {notebook: [] for notebook in notebooks}
     for (name, (_, now)), cell in zip(cases.items(), before.cells, strict=True):

@@ -21,7 +21,7 @@ from torch import distributed
 
 from hookscope_course import ranks
 from hookscope_course.practice.chapter import exercises
-from hookscope_course.ranks.group import why_not_started
+from hookscope_course.ranks.group import explain_failed_start
 from tests.kernels import RANKS, preloaded
 from tests.shared.patience import PATIENCE
 
@@ -242,7 +242,7 @@ def test_an_error_in_an_answer_shows_the_learners_line_and_none_of_the_check():
     ],
 )
 def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, timeout, told, monkeypatch):
-    monkeypatch.setattr("hookscope_course.ranks.group.GRACE", 0.5)
+    monkeypatch.setattr("hookscope_course.ranks.group.GRACE_SECONDS", 0.5)
     with pytest.raises(ranks.RankError) as caught:
         group.run(worker, timeout=timeout)
     if timeout == PATIENCE:
@@ -256,12 +256,12 @@ def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, ti
 
 @pytest.mark.parametrize("work", [pytest.param(True, marks=pytest.mark.slow), False], ids=["works", "sleeps"])
 def test_a_rank_that_is_only_late_is_waited_for(group, work, monkeypatch):
-    monkeypatch.setattr("hookscope_course.ranks.group.STUCK", 2.0)
+    monkeypatch.setattr("hookscope_course.ranks.group.STUCK_SECONDS", 2.0)
     assert group.run(comes_late, work) == [0, 1]
 
 
 def test_ranks_that_sleep_without_waiting_for_each_other_may_sleep(group, monkeypatch):
-    monkeypatch.setattr("hookscope_course.ranks.group.STUCK", 1.0)
+    monkeypatch.setattr("hookscope_course.ranks.group.STUCK_SECONDS", 1.0)
     assert group.run(time.sleep, 4) == [None, None]
 
 
@@ -290,13 +290,13 @@ def test_a_port_in_use_is_named():
         port = server.getsockname()[1]
         with pytest.raises(ranks.RankError, match=f"port {port} .*in use.*leave `port` out"):
             ranks.Group(2, port)
-    assert "was taken by another program" in why_not_started("… EADDRINUSE …", 29500)
+    assert "was taken by another program" in explain_failed_start("… EADDRINUSE …", 29500)
 
 
 def test_a_group_can_be_stopped_before_it_is_up():
     with ranks.Group(2, None) as group:
-        assert group.alive
-    assert not group.alive
+        assert group.is_alive
+    assert not group.is_alive
     assert gone(lambda: processes_of(group.folder))
 
 
@@ -341,7 +341,7 @@ def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(grou
     assert group.run(distributed.get_rank) == [0, 1], "a run starts them again"
     group.stop()
     assert ranks.start(2) is group, "and so does start()"
-    assert group.alive
+    assert group.is_alive
 
 
 @pytest.mark.slow

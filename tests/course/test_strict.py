@@ -21,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image, ImageFilter
 
 from hookscope_course.strict import difference
-from hookscope_course.strict.figures import without_random_ids
+from hookscope_course.strict.figures import replace_random_ids
 from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
 
@@ -321,5 +321,5 @@ def test_svgs_of_matplotlib_differ_by_what_they_show_alone() -> None:
 
     one, same, other = svg(1), svg(1), svg(2)
     assert one != same
-    assert without_random_ids(one) == without_random_ids(same)
-    assert without_random_ids(one) != without_random_ids(other)
+    assert replace_random_ids(one) == replace_random_ids(same)
+    assert replace_random_ids(one) != replace_random_ids(other)

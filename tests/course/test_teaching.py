@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hookscope_course.classroom.handout import handout
-from hookscope_course.classroom.slide_order import walk
-from hookscope_course.learner.copies import chapters, edition_of
+from hookscope_course.classroom.handout import write_handout
+from hookscope_course.classroom.slide_order import order_slides
+from hookscope_course.learner.copies import list_chapters, make_edition
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.question import questions_of
 from lessons.build import planning, teaching
@@ -53,7 +53,7 @@ def test_a_page_has_answers_solutions_and_messages(chapter: Chapter) -> None:
 def test_a_page_names_the_slides_that_a_class_sees(chapter: Chapter) -> None:
     page = (teaching.folder() / f"{chapter.name}.md").read_text(encoding="utf-8")
     slides: list[str] = []
-    for cell in walk(json.loads(chapter.target.read_text(encoding="utf-8")))["cells"]:
+    for cell in order_slides(json.loads(chapter.target.read_text(encoding="utf-8")))["cells"]:
         if "slideshow" in cell["metadata"]:
             slides.append("")
         slides[-1] += cell["source"] + "\n"
@@ -188,11 +188,11 @@ def told_to_teachers() -> list[bytes]:
 def test_nothing_of_it_gets_to_learners(tmp_path: Path) -> None:
     told = told_to_teachers()
     assert len(told) > 350
-    handout([one.number for one in CHAPTERS], tmp_path / "all.zip")
+    write_handout([one.number for one in CHAPTERS], tmp_path / "all.zip")
     with zipfile.ZipFile(tmp_path / "all.zip") as packed:
         texts = [packed.read(name) for name in packed.namelist()]
         assert not [name for name in packed.namelist() if "teaching" in name or not name.endswith(".ipynb")]
-    texts += [edition_of(path) for path in chapters(NOTEBOOKS)]
+    texts += [make_edition(path) for path in list_chapters(NOTEBOOKS)]
     assert len(texts) >= 28
     for text in texts:
         assert not [line for line in told if line in text or line.replace(b'"', b'\\"') in text]

@@ -21,7 +21,7 @@ import pytest
 import websocket
 
 import hookscope
-from hookscope_course.learner.copies import chapters, edition_of
+from hookscope_course.learner.copies import list_chapters, make_edition
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.exercise_parser import read_exercises
 from lessons.build import reading
@@ -29,7 +29,7 @@ from tests.shared import ROOT
 from tests.shared.lab import serving
 from tests.shared.patience import PATIENCE
 
-CHAPTERS = [path.stem for path in chapters(NOTEBOOKS)]
+CHAPTERS = [path.stem for path in list_chapters(NOTEBOOKS)]
 # What a shell that knows nothing of this checkout has, nor of the kernels that tests in several processes share.
 OURS = ("PYTHON", "HOOKSCOPE", "JUPYTER")
 SURROUNDINGS = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
@@ -146,7 +146,7 @@ def test_a_learners_copy_from_the_wheel_is_the_checkouts(installed: Installed) -
     copy = installed.folder / "course"
     assert installed.said("course") == f"Your copy of the course is ready: {len(CHAPTERS)} notebooks.\n"
     for name in CHAPTERS:
-        assert (copy / f"{name}.ipynb").read_bytes() == edition_of(NOTEBOOKS / f"{name}.ipynb")
+        assert (copy / f"{name}.ipynb").read_bytes() == make_edition(NOTEBOOKS / f"{name}.ipynb")
     assert installed.said("progress").startswith("0 of ")
     (copy / "03_forward_hooks.ipynb").write_text("mine")
     assert "Your work is in earlier/03_forward_hooks, 20" in installed.said("reset", "03")

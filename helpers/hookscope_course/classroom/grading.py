@@ -31,12 +31,12 @@ from typing import Any
 from traitlets.config.loader import PyFileConfigLoader
 
 from hookscope_course.classroom.stripping import NotebookError, strip_file
-from hookscope_course.learner.copies import chapters
+from hookscope_course.learner.copies import list_chapters
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises
 
-__all__ = ["assignment", "grade", "write_course"]
+__all__ = ["grade", "make_assignment", "write_course"]
 
 _FILES, _BYTES, _SECONDS = 1000, 64 << 20, 120
 """Of one submission, at most: files, bytes, and seconds for each exercise (judging itself stops after 60)."""
@@ -70,14 +70,14 @@ raise RuntimeError("graded by Judge: run nbgrader in the course folder, where nb
 ### END HIDDEN TESTS"""
 
 
-def assignment(chapter: int) -> dict[str, Any]:
+def make_assignment(chapter: int) -> dict[str, Any]:
     """Make the instructor's version of a chapter's exercises, as a notebook's JSON: with solutions and tests.
 
     Raises:
         LookupError: there is no such chapter; says which there are.
 
     Example:
-        >>> known = [cell["metadata"]["nbgrader"] for cell in assignment(2)["cells"]]
+        >>> known = [cell["metadata"]["nbgrader"] for cell in make_assignment(2)["cells"]]
         >>> {one["grade_id"]: one["points"] for one in known if one["grade"]}
         {'q1-points': 1, 'q2-points': 1, 'q3-points': 2}
 
@@ -86,11 +86,11 @@ def assignment(chapter: int) -> dict[str, Any]:
     names = ", ".join(text.name for text in texts) + "," * (len(texts) == 1)
     setup = _SETUP + f"{names} = exercises({chapter})"
     cells = [
-        _cell("markdown", f"# Exercises of chapter {chapter:02}\n\n{_HOW}", "title", locked=True),
-        _cell("code", setup, "setup", locked=True),
+        _make_cell("markdown", f"# Exercises of chapter {chapter:02}\n\n{_HOW}", "title", locked=True),
+        _make_cell("code", setup, "setup", locked=True),
     ]
     for text in texts:
-        cells.extend(_exercise_cells(text))
+        cells.extend(_make_exercise_cells(text))
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
     return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -108,21 +108,21 @@ _HOW = (
 )
 
 
-def _exercise_cells(text: ExerciseText) -> Iterator[dict[str, Any]]:
+def _make_exercise_cells(text: ExerciseText) -> Iterator[dict[str, Any]]:
     points = POINTS[text.difficulty]
-    yield _cell("markdown", f"## {text.heading}\n\n{text.question}", f"{text.name}-question", locked=True)
+    yield _make_cell("markdown", f"## {text.heading}\n\n{text.question}", f"{text.name}-question", locked=True)
     if text.before:
-        yield _cell("code", text.before, f"{text.name}-given", locked=True)
-    answer = _cell("code", f"### BEGIN SOLUTION\n{text.solution.strip()}\n### END SOLUTION", f"{text.name}-answer")
+        yield _make_cell("code", text.before, f"{text.name}-given", locked=True)
+    answer = _make_cell("code", f"### BEGIN SOLUTION\n{text.solution.strip()}\n### END SOLUTION", f"{text.name}-answer")
     answer["metadata"]["nbgrader"]["solution"] = True
     answer["metadata"]["starter"] = text.starter.strip()
     yield answer
-    test = _cell("code", _TEST.format(points=points, s="s" * (points != 1)), f"{text.name}-points", locked=True)
+    test = _make_cell("code", _TEST.format(points=points, s="s" * (points != 1)), f"{text.name}-points", locked=True)
     test["metadata"]["nbgrader"] |= {"grade": True, "points": points}
     yield test
 
 
-def _cell(kind: str, source: str, name: str, locked: bool = False) -> dict[str, Any]:
+def _make_cell(kind: str, source: str, name: str, locked: bool = False) -> dict[str, Any]:
     known = {"schema_version": 3, "grade_id": name, "grade": False, "solution": False, "locked": locked, "task": False}
     cell: dict[str, Any] = {"cell_type": kind, "id": name, "metadata": {"nbgrader": known}, "source": source}
     return cell | ({"outputs": [], "execution_count": None} if kind == "code" else {})
@@ -144,7 +144,7 @@ def write_course(numbers: Iterable[str], to: Path) -> list[Path]:
         RuntimeError: nbgrader failed, or is not installed; says what it said.
 
     """
-    have = {path.stem[:2]: path.stem for path in chapters(NOTEBOOKS) if _exercises_of(path.stem)}
+    have = {path.stem[:2]: path.stem for path in list_chapters(NOTEBOOKS) if _has_exercises(path.stem)}
     wanted = [f"{int(number):02}" if number.isdecimal() else number for number in numbers]
     if missing := [number for number in wanted if number not in have]:
         raise LookupError(
@@ -167,14 +167,14 @@ def write_course(numbers: Iterable[str], to: Path) -> list[Path]:
         for number in wanted:
             page = course / "source" / have[number] / f"{have[number]}.ipynb"
             page.parent.mkdir(parents=True)
-            nbformat.write(nbformat.from_dict(assignment(int(number))), page)
+            nbformat.write(nbformat.from_dict(make_assignment(int(number))), page)
         for number in wanted:
-            _nbgrader(course, "generate_assignment", have[number])
+            _run_nbgrader(course, "generate_assignment", have[number])
         shutil.move(course, to)
     return [to / "release" / have[number] / f"{have[number]}.ipynb" for number in wanted]
 
 
-def _exercises_of(name: str) -> bool:
+def _has_exercises(name: str) -> bool:
     number = name[:2]
     return number.isdecimal() and int(number) < 90 and (folder_of(int(number)) / "exercises.md").exists()
 
@@ -206,9 +206,9 @@ def grade(course: Path, unconfined: bool = False) -> Iterator[dict[str, str]]:
         raise FileNotFoundError(
             f"there are no submissions in {course / 'submitted'}. Put notebooks into STUDENT/ASSIGNMENT/"
         )
-    known = {name for name, _ in found if _exercises_of(name) and (course / "source" / name).is_dir()}
+    known = {name for name, _ in found if _has_exercises(name) and (course / "source" / name).is_dir()}
     for name in sorted(known):
-        _own_solution(name, unconfined)
+        _check_own_solution(name, unconfined)
         _register(course, name)
     reasons: dict[tuple[str, str], str] = {}
     for name, student in found:
@@ -217,13 +217,13 @@ def grade(course: Path, unconfined: bool = False) -> Iterator[dict[str, str]]:
         else:
             reason = f"there is no assignment {name} in {course / 'source'}"
         if reason:
-            reasons[name, student] = _printable(reason)
+            reasons[name, student] = _make_printable(reason)
         rows = _write_table(course, reasons)
         yield rows[name, student]
 
 
 def _may_be_submission(path: Path) -> bool:
-    """Whether it is a folder, or something that `_unfit` gives a reason for."""
+    """Whether it is a folder, or something that `_check_files` gives a reason for."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -234,7 +234,7 @@ def _may_be_submission(path: Path) -> bool:
 def _grade_one(course: Path, name: str, student: str, unconfined: bool) -> str:
     """Grade one submission; returns the reason why it could not be graded, empty if it was."""
     folder = course / "submitted" / student / name
-    if reason := _unfit_name(student) or _unfit(folder, name):
+    if reason := _check_student_name(student) or _check_files(folder, name):
         return reason
     copy = course / "stripped" / student / name
     command = ("autograde", name, f"--student={student}", "--force", "--CourseDirectory.submitted_directory=stripped")
@@ -244,15 +244,15 @@ def _grade_one(course: Path, name: str, student: str, unconfined: bool) -> str:
         (course / "stripped").mkdir(mode=0o700, exist_ok=True)
         copy.mkdir(parents=True)
         strip_file(folder / f"{name}.ipynb", copy / f"{name}.ipynb")
-        if when := _timestamp(folder):
+        if when := _read_timestamp(folder):
             (copy / "timestamp.txt").write_text(when, encoding="ascii")
-        _nbgrader(course, *command, f"--Judge.unconfined={unconfined}", seconds=seconds)
+        _run_nbgrader(course, *command, f"--Judge.unconfined={unconfined}", seconds=seconds)
     except Exception as error:  # whatever is wrong with one submission, all others are graded
         return str(error) or type(error).__name__
     return ""
 
 
-def _timestamp(folder: Path) -> str:
+def _read_timestamp(folder: Path) -> str:
     """Return the time of submission in nbgrader's format; empty if there is no timestamp.txt.
 
     Raises:
@@ -267,7 +267,7 @@ def _timestamp(folder: Path) -> str:
     return text
 
 
-def _unfit_name(student: str) -> str:
+def _check_student_name(student: str) -> str:
     """Say why the name of a student's folder cannot be used; empty if it can.
 
     nbgrader reads commas and stars in it as something else.
@@ -280,16 +280,16 @@ def _unfit_name(student: str) -> str:
     )
 
 
-def _printable(text: str) -> str:
+def _make_printable(text: str) -> str:
     """Text on one line, without characters that steer a terminal or cannot be written."""
     return "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
 
 
-def _gradebook(course: Path) -> Any:
+def _open_gradebook(course: Path) -> Any:
     """Open where nbgrader keeps the grades: what its settings say, or in the folder."""
     from nbgrader.api import Gradebook
 
-    os.environ["PATH"] = _path()
+    os.environ["PATH"] = _get_program_path()
     settings = PyFileConfigLoader("nbgrader_config.py", str(course)).load_config()
     url = settings.get("CourseDirectory", {}).get("db_url", f"sqlite:///{course / 'gradebook.db'}")
     before = os.umask(0o077)  # it is created if it is lost
@@ -299,7 +299,7 @@ def _gradebook(course: Path) -> Any:
         os.umask(before)
 
 
-def _path() -> str:
+def _get_program_path() -> str:
     """Where programs are: nbgrader starts alembic by its name."""
     own, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
     return path if path.split(os.pathsep)[0] == own else f"{own}{os.pathsep}{path}"
@@ -309,7 +309,7 @@ def _register(course: Path, name: str) -> None:
     """Make an assignment again from its source if the gradebook does not know it, because it was lost."""
     from nbgrader.api import MissingEntry
 
-    with _gradebook(course) as book:
+    with _open_gradebook(course) as book:
         try:
             book.find_assignment(name)
         except MissingEntry:
@@ -317,7 +317,7 @@ def _register(course: Path, name: str) -> None:
         else:
             known = True
     if not known:
-        _nbgrader(course, "generate_assignment", name, "--force")
+        _run_nbgrader(course, "generate_assignment", name, "--force")
 
 
 def _write_table(course: Path, reasons: dict[tuple[str, str], str]) -> dict[tuple[str, str], dict[str, str]]:
@@ -325,13 +325,13 @@ def _write_table(course: Path, reasons: dict[tuple[str, str], str]) -> dict[tupl
     rows = {
         key: dict.fromkeys(_COLUMNS, "") | dict(zip(("assignment", "student_id"), key, strict=True)) for key in reasons
     }
-    with _gradebook(course) as book:
+    with _open_gradebook(course) as book:
         for each in book.assignments:
             for one in each.submissions:
                 key, student = (each.name, one.student.id), one.student
                 if key in reasons or (course / "autograded" / student.id / each.name).is_dir():
                     who = {"last_name": student.last_name, "first_name": student.first_name, "email": student.email}
-                    rows[key] = rows.get(key, {}) | _texts({
+                    rows[key] = rows.get(key, {}) | _convert_to_texts({
                         "assignment": each.name, "duedate": each.duedate, "timestamp": one.timestamp,
                         "student_id": student.id, **who, "max_score": each.max_score,
                         "raw_score": one.score, "late_submission_penalty": one.late_submission_penalty,
@@ -342,7 +342,7 @@ def _write_table(course: Path, reasons: dict[tuple[str, str], str]) -> dict[tupl
     for row in rows.values():
         for column in ("assignment", "student_id"):
             # A spreadsheet would take a name that begins with = + - @ for a formula.
-            row[column] = re.sub(r"^(?=[=+@-])", "'", _printable(row[column]))
+            row[column] = re.sub(r"^(?=[=+@-])", "'", _make_printable(row[column]))
     file = course / "grades.csv"
     new = file.with_suffix(".csv.new")
     new.touch(mode=0o600)
@@ -354,11 +354,11 @@ def _write_table(course: Path, reasons: dict[tuple[str, str], str]) -> dict[tupl
     return rows
 
 
-def _texts(row: dict[str, Any]) -> dict[str, str]:
+def _convert_to_texts(row: dict[str, Any]) -> dict[str, str]:
     return {key: "" if value is None else str(value) for key, value in row.items()}
 
 
-def _other_notebook(folder: Path, name: str) -> str:
+def _check_notebook(folder: Path, name: str) -> str:
     """Say that a notebook is not where it belongs, and which one is there; empty if it is."""
     if (folder / f"{name}.ipynb").is_file():
         return ""
@@ -366,32 +366,32 @@ def _other_notebook(folder: Path, name: str) -> str:
     return f"there is no {name}.ipynb in {folder}" + (f"; there is {', '.join(map(repr, there))}" if there else "")
 
 
-def _own_solution(name: str, unconfined: bool) -> None:
+def _check_own_solution(name: str, unconfined: bool) -> None:
     """Judge the course's own solution as a submission is judged.
 
     Raises:
         RuntimeError: it does not get all points here, so nobody's grade would be right.
 
     """
-    from hookscope_course.classroom.judge import verdicts_on
+    from hookscope_course.classroom.judge import judge_answers
 
     chapter = int(name[:2])
     texts = read_exercises(folder_of(chapter) / "exercises.md")
     cells = {text.name: [part for part in (text.before, text.solution) if part] for text in texts}
     wrong = {
         exercise: verdict["message"]
-        for exercise, verdict in verdicts_on(chapter, cells, confined=not unconfined).items()
+        for exercise, verdict in judge_answers(chapter, cells, confined=not unconfined).items()
         if verdict["outcome"] != "right"
     }
     if wrong:
-        said = "; ".join(f"{exercise}: {message}" for exercise, message in wrong.items())
+        problems = "; ".join(f"{exercise}: {message}" for exercise, message in wrong.items())
         raise RuntimeError(
             f"{name} was not graded, because on this machine the course's own solution does not get all points "
-            f"({said}). The sandbox probably blocks something that an answer needs"
+            f"({problems}). The sandbox probably blocks something that an answer needs"
         )
 
 
-def _unfit(folder: Path, name: str) -> str:
+def _check_files(folder: Path, name: str) -> str:
     """Say why a submission is not to be opened at all; empty if it may be.
 
     Whoever collects it, and nbgrader, would follow a link to somebody else's work, and wait for ever at a FIFO.
@@ -414,17 +414,17 @@ def _unfit(folder: Path, name: str) -> str:
             return f"{path} cannot be read ({error.strerror})"
         if len(found) > _FILES or size > _BYTES:
             return f"{folder} has more than {_FILES} files or {_BYTES >> 20} MiB"
-    return _other_notebook(folder, name)
+    return _check_notebook(folder, name)
 
 
-def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None:
+def _run_nbgrader(course: Path, *command: str, seconds: float | None = None) -> None:
     if importlib.util.find_spec("nbgrader") is None:
         raise RuntimeError("nbgrader is not installed; `make dev` installs it")
     try:
         done = subprocess.run(
             [sys.executable, "-m", "nbgrader", *command],
             cwd=course,
-            env=os.environ | {"PATH": _path()},
+            env=os.environ | {"PATH": _get_program_path()},
             capture_output=True,
             text=True,
             errors="replace",
@@ -435,8 +435,10 @@ def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"nbgrader {command[0]} took longer than {seconds:g} seconds and was stopped") from None
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "ERROR" in line or "Error" in line] or [done.stderr[-500:]]
-        raise RuntimeError(f"nbgrader {command[0]}: {' '.join(said)[-1500:]}")
+        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "Error" in line] or [
+            done.stderr[-500:]
+        ]
+        raise RuntimeError(f"nbgrader {command[0]}: {' '.join(errors)[-1500:]}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -461,12 +463,12 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             if options.course.is_dir() and options.course.stat().st_mode & 0o077:
                 where = options.course
-                said = f"Other users can read the work and grades in {where}. To prevent this: chmod 700 {where}"
-                print(said, file=sys.stderr)
+                result = f"Other users can read the work and grades in {where}. To prevent this: chmod 700 {where}"
+                print(result, file=sys.stderr)
             for row in grade(options.course.expanduser().resolve(), options.unconfined):
                 points = f"{row['score']:>5} of {row['max_score']}"
-                said = f"not graded: {row['reason']}" if row["reason"] else points
-                print(f"{row['student_id']:<20} {row['assignment']:<28} {said}", flush=True)
+                result = f"not graded: {row['reason']}" if row["reason"] else points
+                print(f"{row['student_id']:<20} {row['assignment']:<28} {result}", flush=True)
     except (LookupError, OSError, RuntimeError) as error:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
         return 1

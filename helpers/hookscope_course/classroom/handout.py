@@ -8,12 +8,12 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hookscope_course.learner.copies import CopyError, chapter_named, edition_of
+from hookscope_course.learner.copies import CopyError, find_chapter, make_edition
 
-__all__ = ["handout"]
+__all__ = ["write_handout"]
 
 
-def handout(numbers: Iterable[str], to: Path) -> list[Path]:
+def write_handout(numbers: Iterable[str], to: Path) -> list[Path]:
     """Write the learner's edition of chapters into a new folder, or into a zip if `to` ends in .zip.
 
     Args:
@@ -27,7 +27,7 @@ def handout(numbers: Iterable[str], to: Path) -> list[Path]:
         CopyError: there is no such chapter (says which there are), or there is something already.
 
     """
-    pages = {path.name: edition_of(path) for path in map(chapter_named, numbers)}
+    pages = {path.name: make_edition(path) for path in map(find_chapter, numbers)}
     if not pages:
         raise CopyError('name the chapters, as in CHAPTERS="02 04"')
     if to.exists():

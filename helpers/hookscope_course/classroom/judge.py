@@ -25,14 +25,14 @@ from hookscope_course.practice.exercise_parser import ExerciseText, read_exercis
 if TYPE_CHECKING:  # on Windows, assignments can be written, not graded
     from hookscope_course.classroom.sandbox import Sandbox
 
-__all__ = ["Judge", "Starters", "verdicts_on"]
+__all__ = ["Judge", "Starters", "judge_answers"]
 
 _HELPERS = Path(__file__).resolve().parents[2]
-_VERDICTS = "hookscope_course.classroom.judge_protocol"
+_JUDGE_PROTOCOL = "hookscope_course.classroom.judge_protocol"
 WRONG = "wrong"
 
 
-def verdicts_on(
+def judge_answers(
     chapter: int, cells: dict[str, list[str]], *, seconds: int = 60, confined: bool = True
 ) -> dict[str, dict[str, str]]:
     """Judge the answers of one submission; each runs in a sandbox of its own.
@@ -50,43 +50,47 @@ def verdicts_on(
         SandboxError: this machine cannot run the sandbox; says what to do.
 
     """
-    sandbox = _sandbox(chapter) if confined else None
+    sandbox = _make_sandbox(chapter) if confined else None
     texts = {text.name: text for text in read_exercises(folder_of(chapter) / "exercises.md")}
-    shared = {"names": [*texts], "checks": [_module(file) for file in _checks(chapter)], "seconds": seconds}
+    shared = {
+        "names": [*texts],
+        "checks": [_get_module_name(file) for file in _list_checks(chapter)],
+        "seconds": seconds,
+    }
     verdicts = {}
     for name, code in cells.items():
         if name in texts:
-            asked = {**shared, "text": asdict(_without_answers(texts[name])), "cells": code}
-            verdicts[name] = _verdict(asked, seconds, sandbox)
+            asked = {**shared, "text": asdict(_remove_answers(texts[name])), "cells": code}
+            verdicts[name] = _ask_verdict(asked, seconds, sandbox)
         else:
             verdicts[name] = {"outcome": WRONG, "message": f"chapter {chapter:02} has no exercise of this name"}
     return verdicts
 
 
-def _verdict(asked: dict[str, Any], seconds: int, sandbox: Sandbox | None) -> dict[str, str]:
+def _ask_verdict(asked: dict[str, Any], seconds: int, sandbox: Sandbox | None) -> dict[str, str]:
     """Ask for one verdict. It counts only with a seal that nobody else in the sandbox is told."""
     from hookscope_course.classroom.sandbox import ask
 
     seal = secrets.token_hex(16)
     question = json.dumps({**asked, "seal": seal, "seed": secrets.randbelow(2**31)}).encode()
-    text = ask(_VERDICTS, question, seconds, sandbox)
+    text = ask(_JUDGE_PROTOCOL, question, seconds, sandbox)
     if text is None:
         return {"outcome": WRONG, "message": f"stopped: it took longer than {seconds} seconds"}
     with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        said = json.loads(text.partition(b"\n")[0])
-        if said["seal"] == seal:
+        verdict = json.loads(text.partition(b"\n")[0])
+        if verdict["seal"] == seal:
             # Half of a surrogate pair could not be written to a file.
-            return {key: said[key].encode("utf-8", "replace").decode() for key in ("outcome", "message")}
+            return {key: verdict[key].encode("utf-8", "replace").decode() for key in ("outcome", "message")}
     return {"outcome": WRONG, "message": "its process ended without a verdict: it ran out of memory, or ended itself"}
 
 
-def _without_answers(text: ExerciseText) -> ExerciseText:
+def _remove_answers(text: ExerciseText) -> ExerciseText:
     """Take away what an answer could copy, and keep what the check's own messages need: names, and the closing call."""
     skeleton = "\n".join([*(f"def {name}(): ..." for name in text.defines if name), text.call])
     return replace(text, solution=skeleton, hints=(), wrong=(), right=(), why="")
 
 
-def _sandbox(chapter: int) -> Sandbox:
+def _make_sandbox(chapter: int) -> Sandbox:
     """What an answer needs to run: Python, the packages and the checks of its chapter; no exercises, no notebook."""
     from hookscope_course.classroom.sandbox import Sandbox
 
@@ -95,15 +99,15 @@ def _sandbox(chapter: int) -> Sandbox:
     return Sandbox(
         readable=(*map(Path, sorted(python)), *packages),
         hidden=(LESSONS, NOTEBOOKS),  # which a wheel has among the packages
-        shown=(_HELPERS / "hookscope_course" / "lessons" / "__init__.py", *_checks(chapter)),
+        shown=(_HELPERS / "hookscope_course" / "lessons" / "__init__.py", *_list_checks(chapter)),
     )
 
 
-def _checks(chapter: int) -> list[Path]:
+def _list_checks(chapter: int) -> list[Path]:
     return sorted(folder_of(chapter).glob("checks_*.py"))
 
 
-def _module(file: Path) -> str:
+def _get_module_name(file: Path) -> str:
     return f"hookscope_course.lessons.{file.parent.name}.{file.stem}"
 
 
@@ -144,15 +148,15 @@ class Judge(NbGraderPreprocessor):  # type: ignore[misc]
                 added.append(cell.source)
         wanted = {name: cells.get(name, []) for name in tests}
         try:
-            verdicts = verdicts_on(chapter, wanted, seconds=self.timeout, confined=not self.unconfined)
+            verdicts = judge_answers(chapter, wanted, seconds=self.timeout, confined=not self.unconfined)
         except RuntimeError as error:
             raise NbGraderException(str(error)) from None
         for name, cell in tests.items():
             verdict = verdicts[name]
             points = float(cell.metadata.nbgrader["points"]) if verdict["outcome"] == "right" else 0.0
-            said = f"{name}: {verdict['outcome']}. {verdict['message']}".strip()
+            text = f"{name}: {verdict['outcome']}. {verdict['message']}".strip()
             cell.outputs = [
-                nbformat.v4.new_output("stream", name="stdout", text=f"{said}\n"),
+                nbformat.v4.new_output("stream", name="stdout", text=f"{text}\n"),
                 nbformat.v4.new_output("execute_result", data={"text/plain": str(points)}, execution_count=1),
             ]
         return nb, resources

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import NoReturn
 
-from hookscope_course.classroom.slide_order import walk
+from hookscope_course.classroom.slide_order import order_slides
 from hookscope_course.lab import become_lab
-from hookscope_course.learner.copies import chapter_named
-from hookscope_course.learner.edition import written
+from hookscope_course.learner.copies import find_chapter
+from hookscope_course.learner.edition import encode_notebook
 
-__all__ = ["make", "open_chapter"]
+__all__ = ["open_chapter", "write_edition"]
 
 SETTINGS = {
     "jupyterlab-slideshow:plugin": {"active": True},
@@ -32,7 +32,7 @@ KEYS = Path(__file__).with_name("labextension")
 """The extension of JupyterLab with the keys, the number of the slide, and the size of what cells put out."""
 
 
-def make(chapter: str, folder: Path) -> Path:
+def write_edition(chapter: str, folder: Path) -> Path:
     """Write a chapter's edition for the projector; an earlier one is replaced.
 
     Args:
@@ -43,20 +43,20 @@ def make(chapter: str, folder: Path) -> Path:
         CopyError: there is no such chapter; says which there are.
 
     """
-    built = chapter_named(chapter)
+    built = find_chapter(chapter)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / built.name
-    target.write_bytes(written(walk(json.loads(built.read_text(encoding="utf-8")))))
+    target.write_bytes(encode_notebook(order_slides(json.loads(built.read_text(encoding="utf-8")))))
     return target
 
 
-def settings(folder: Path) -> Path:
+def write_settings(folder: Path) -> Path:
     """Write the settings where JupyterLab looks for a user's, and return that folder."""
     for plugin, values in SETTINGS.items():
         package, _, name = plugin.partition(":")
-        place = folder / package
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{name}.jupyterlab-settings").write_text(json.dumps(values, indent=1))
+        package_folder = folder / package
+        package_folder.mkdir(parents=True, exist_ok=True)
+        (package_folder / f"{name}.jupyterlab-settings").write_text(json.dumps(values, indent=1))
     return folder
 
 
@@ -69,12 +69,12 @@ def open_chapter(chapter: str, folder: Path, *options: str) -> NoReturn:
         options: more for JupyterLab.
 
     """
-    target = make(chapter, folder)
-    where = settings(folder / ".settings")
+    target = write_edition(chapter, folder)
+    settings_folder = write_settings(folder / ".settings")
     become_lab(
         folder,
         f"/doc/tree/{target.name}",
-        f"--LabApp.user_settings_dir={where}",
+        f"--LabApp.user_settings_dir={settings_folder}",
         f"--LabApp.workspaces_dir={folder / '.workspaces'}",
         f"--LabApp.extra_labextensions_path={KEYS}",
         *options,

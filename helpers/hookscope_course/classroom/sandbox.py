@@ -75,7 +75,7 @@ class Sandbox:
         programs = [shutil.which(name) for name in ("bwrap", "setpriv")]
         if programs[0] is None:
             raise SandboxError(f"submissions are graded in bubblewrap, which is missing: {_INSTALL}. {_UNCONFINED}")
-        binds, words = [*self._binds()], list[str]()
+        binds, words = [*self._list_binds()], list[str]()
         if os.getuid() == 0:
             # A namespace of processes, too: the inner one, of another user, would not die with the outer one.
             words += [programs[0], *more, "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
@@ -86,7 +86,7 @@ class Sandbox:
         # No namespace of users inside: in one, an answer could mount folders of any size.
         words += [programs[0], *(() if words else more), "--unshare-all", "--unshare-user", "--disable-userns"]
         words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
-        for name, value in _environment("/tmp").items():
+        for name, value in _make_environment("/tmp").items():
             words += ["--setenv", name, value]
         words += ["--size", f"{_FOLDER}", "--tmpfs", "/tmp", *binds, "--dev", "/dev"]
         words += ["--size", f"{_FOLDER}", "--tmpfs", "/dev/shm", "--proc", "/proc"]
@@ -94,7 +94,7 @@ class Sandbox:
             words += ["--remount-ro", name]
         return [*words, "--chdir", "/tmp", "--"]
 
-    def _binds(self) -> Iterator[str]:
+    def _list_binds(self) -> Iterator[str]:
         yield from ("--ro-bind", "/usr", "/usr")
         for name in ("bin", "sbin", "lib", "lib32", "lib64"):
             path = Path("/", name)
@@ -133,7 +133,7 @@ class Sandbox:
             yield from ("--remount-ro", f"{folder}")
 
 
-def _environment(home: str) -> dict[str, str]:
+def _make_environment(home: str) -> dict[str, str]:
     quiet = {"HOME": home, "TMPDIR": home, "MPLCONFIGDIR": home, "OMP_NUM_THREADS": "1"}
     return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **quiet}
 
@@ -160,7 +160,7 @@ def ask(module: str, question: bytes, seconds: float, sandbox: Sandbox | None) -
     ours, theirs = socket.socketpair()  # a pipe could be opened again and read, by way of /proc
     with ours, tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory(prefix="hookscope-") as scratch:
         with theirs:
-            running = _Running(module, theirs, errors.fileno(), Path(scratch), sandbox)
+            running = _SandboxProcess(module, theirs, errors.fileno(), Path(scratch), sandbox)
         try:
             ours.settimeout(_START)
             with suppress(OSError):  # it has ended; the error that it wrote says more
@@ -179,7 +179,7 @@ def ask(module: str, question: bytes, seconds: float, sandbox: Sandbox | None) -
             running.end()
 
 
-class _Running:
+class _SandboxProcess:
     """A process, and if it is in a sandbox, also the first process of its namespace."""
 
     def __init__(
@@ -196,7 +196,7 @@ class _Running:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 cwd="/" if sandbox is not None else scratch,
-                env=_environment(f"{scratch}"),
+                env=_make_environment(f"{scratch}"),
                 start_new_session=True,
             )
         finally:

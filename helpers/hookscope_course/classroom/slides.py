@@ -10,8 +10,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from hookscope_course.classroom.slide_order import slides_of
-from hookscope_course.learner.copies import chapter_named
+from hookscope_course.classroom.slide_order import split_into_slides
+from hookscope_course.learner.copies import find_chapter
 from hookscope_course.paths import IS_INSTALLED
 
 __all__ = ["write_slides"]
@@ -76,7 +76,7 @@ def write_slides(chapter: str, to: Path) -> Path:
         ModuleNotFoundError: no reveal.js here; says which package ships it.
 
     """
-    source, reveal = chapter_named(chapter), _reveal()
+    source, reveal = find_chapter(chapter), _find_reveal()
     import nbformat
     from nbconvert import HTMLExporter
     from nbformat.v4 import new_notebook
@@ -86,9 +86,9 @@ def write_slides(chapter: str, to: Path) -> Path:
     words = {"template_name": "basic", "exclude_input_prompt": True, "exclude_output_prompt": True}
     shows, only_outputs = HTMLExporter(**words), HTMLExporter(exclude_input=True, **words)
     sections = []
-    slides = [*slides_of(built.cells)]
+    slides = [*split_into_slides(built.cells)]
     for number, slide in enumerate(slides, 1):
-        for part in _parts(slide):
+        for part in _split_at_outputs(slide):
             exporter = only_outputs if part[0].get("outputs") else shows
             cells = [nbformat.from_dict(cell) for cell in part]
             page, _ = exporter.from_notebook_node(new_notebook(cells=cells, metadata=built.metadata))
@@ -104,7 +104,7 @@ def write_slides(chapter: str, to: Path) -> Path:
     return target
 
 
-def _parts(slide: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def _split_at_outputs(slide: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Cut a slide where a cell has put something out: that comes on a slide of its own, after a question was asked."""
     part: list[dict[str, Any]] = []
     for cell in slide:
@@ -112,13 +112,13 @@ def _parts(slide: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         part.append({**cell, "outputs": []} if outputs else cell)
         if outputs and "guess = Guess(" not in cell["source"]:  # a guess has nothing to say yet
             yield part
-            yield [{**cell, "outputs": [_still(output) for output in outputs]}]
+            yield [{**cell, "outputs": [_make_static(output) for output in outputs]}]
             part = []
     if part:
         yield part
 
 
-def _still(output: dict[str, Any]) -> dict[str, Any]:
+def _make_static(output: dict[str, Any]) -> dict[str, Any]:
     """An output that needs no kernel: of a widget its picture; and an answer does not complain that nobody guessed."""
     data = {kind: shown for kind, shown in output.get("data", {}).items() if kind != _WIDGET}
     if not data:
@@ -129,7 +129,7 @@ def _still(output: dict[str, Any]) -> dict[str, Any]:
     return {**output, "data": data}
 
 
-def _reveal() -> Path:
+def _find_reveal() -> Path:
     """Find reveal.js, which a package for Sphinx ships whole."""
     spec = find_spec("sphinx_revealjs")
     if spec is None or spec.origin is None:

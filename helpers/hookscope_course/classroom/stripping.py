@@ -66,7 +66,7 @@ def _strip_cell(number: int, cell: Any) -> dict[str, Any]:
     metadata = cell.get("metadata")
     known = metadata.get("nbgrader") if isinstance(metadata, Mapping) else None
     of_nbgrader = (
-        {key: _plain(known[key]) for key in _OF_NBGRADER if _is_plain(known.get(key))}
+        {key: _convert_to_plain(known[key]) for key in _OF_NBGRADER if _is_plain(known.get(key))}
         if isinstance(known, Mapping)
         else {}
     )
@@ -74,7 +74,7 @@ def _strip_cell(number: int, cell: Any) -> dict[str, Any]:
         "cell_type": cell["cell_type"],
         "id": f"cell-{number}",
         "metadata": {"nbgrader": of_nbgrader} if of_nbgrader else {},
-        "source": _writable(source),
+        "source": _make_writable(source),
     }
     return kept | ({"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {})
 
@@ -83,11 +83,11 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _plain(value: Any) -> Any:
-    return _writable(value) if isinstance(value, str) else value
+def _convert_to_plain(value: Any) -> Any:
+    return _make_writable(value) if isinstance(value, str) else value
 
 
-def _writable(text: str) -> str:
+def _make_writable(text: str) -> str:
     """Text without halves of surrogate pairs, which cannot be written to a file."""
     return text.encode("utf-8", "replace").decode()
 

@@ -12,7 +12,15 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hookscope.pictures.palette import VIRIDIS
 from hookscope.pictures.picture import Picture
-from hookscope_course.history.records import FACTS, MISSING, change_table, full_history, history, releases, short
+from hookscope_course.history.records import (
+    FACTS,
+    MISSING,
+    change_table,
+    full_history,
+    history,
+    releases,
+    shorten_answer,
+)
 
 __all__ = ["changing", "chart"]
 
@@ -105,7 +113,9 @@ def _row(label: str, bars: Sequence[Bar], wide: int) -> Image.Image:
         pen.text((x + _MARGIN, _LINE + _BAR / 2), words, fill=ink, font=font, anchor="lm")
     for line, bar in enumerate(below):
         y = _LINE + _BAR + _NOTE * (line + 0.5)
-        pen.text((_MARGIN, y), f"{bar.when}: {_ascii(short(bar.answer))}", fill="black", font=font, anchor="lm")
+        pen.text(
+            (_MARGIN, y), f"{bar.when}: {_ascii(shorten_answer(bar.answer))}", fill="black", font=font, anchor="lm"
+        )
     return image
 
 
@@ -138,7 +148,7 @@ def _shorter(answer: str) -> list[str]:
         return [_NOT_YET, "-"]
     if count := _count(answer):
         return [count]
-    words = [_ascii(short(answer))]
+    words = [_ascii(shorten_answer(answer))]
     if error := re.match(r"\w*(?:Error|Warning)", answer):
         words += [error[0], "error" if error[0].endswith("Error") else "warning"]
     return words

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from hookscope_course.history.records import matches
 from hookscope_course.paths import LESSONS
 
-__all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents", "snippets"]
+__all__ = ["SIGNS", "DatedClaim", "Standing", "list_claims", "list_documents", "read_dated_claims", "read_snippets"]
 
 Standing = Literal["true", "partly true", "not true", "not possible yet"]
 
@@ -51,26 +51,26 @@ class DatedClaim:
 
 
 @cache
-def dated_claims() -> tuple[DatedClaim, ...]:
+def read_dated_claims() -> tuple[DatedClaim, ...]:
     """Return all of them, in the order of the documents."""
     rows = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))["claim"]
     return tuple(DatedClaim(**row) for row in rows)
 
 
 @cache
-def snippets() -> dict[str, str]:
+def read_snippets() -> dict[str, str]:
     """Return a few lines of code by fact, which print what torch answers."""
     rows = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))["snippet"]
     return {row["fact"]: row["code"].strip() for row in rows}
 
 
-def documents() -> dict[str, str]:
+def list_documents() -> dict[str, str]:
     """Return the documents that have such claims: `{"D0": its title, …}`."""
     rows = tomllib.loads((LESSONS / "90_claims" / "claims.toml").read_text(encoding="utf-8"))["document"]
-    dated = {claim.document for claim in dated_claims()}
+    dated = {claim.document for claim in read_dated_claims()}
     return {row["id"]: row["title"] for row in rows if row["id"] in dated}
 
 
-def claims_of(document: str) -> list[DatedClaim]:
+def list_claims(document: str) -> list[DatedClaim]:
     """Return the claims of one document."""
-    return [claim for claim in dated_claims() if claim.document == document]
+    return [claim for claim in read_dated_claims() if claim.document == document]

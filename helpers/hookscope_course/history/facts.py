@@ -66,22 +66,22 @@ def run() -> Dict[str, Answer]:
             except NotThereError:
                 answers[name] = MISSING
             except Exception as error:  # the answer of this torch, or news: either way it belongs in the record
-                answers[name] = said(error)
+                answers[name] = format_error(error)
     return answers
 
 
-def said(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Return type and first sentence of an error, without addresses."""
     text = re.sub(r"<function \S+(?: at 0x[0-9a-f]+)?>", "<function>", str(error)).strip().split("\n")[0]
     return type(error).__name__ + ": " + re.split(r"\.(?=\s|$)", text)[0][:120]
 
 
-def outcome(run: Callable[[], str]) -> str:
+def describe_outcome(run: Callable[[], str]) -> str:
     """Return what a function returns, or its error."""
     try:
         return run()
     except (RuntimeError, TypeError) as error:
-        return said(error)
+        return format_error(error)
 
 
 # -- what the facts share ----------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Product(nn.Module):
         return x1 * x2 * self.W
 
 
-def need(owner: Any, name: str, argument: str = "") -> Any:
+def require(owner: Any, name: str, argument: str = "") -> Any:
     """Return `owner.name`, or raise NotThereError when it, or its argument, does not exist."""
     if not hasattr(owner, name):
         raise NotThereError
@@ -152,7 +152,7 @@ def shapes(grads: Any) -> str:
 def grad_input(register: str, module: nn.Module, *inputs: Any) -> str:
     """Return the shapes that a backward hook gets as grad_input."""
     got: List[str] = []
-    need(module, register)(lambda module, grad_input, grad_output: got.append(shapes(grad_input)))
+    require(module, register)(lambda module, grad_input, grad_output: got.append(shapes(grad_input)))
     module(*inputs).sum().backward()
     return " and again ".join(got) or "does not fire"
 
@@ -167,7 +167,7 @@ def full_grad_input(module: nn.Module, *inputs: Any) -> str:
     return grad_input("register_full_backward_hook", module, *inputs)
 
 
-def warned(run: Callable[[], Any]) -> str:
+def list_warnings(run: Callable[[], Any]) -> str:
     """Return the categories of the warnings that come."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -262,7 +262,9 @@ def forward_hook_in_place_price() -> List[str]:
             lambda module, args, output: (args[0] if end == "input" else output).detach().add_(5) and None
         )
         output = module(x)
-        return "{}, {}, ".format(number(output), number(x)) + outcome(lambda: output.backward() or number(x.grad))
+        return "{}, {}, ".format(number(output), number(x)) + describe_outcome(
+            lambda: output.backward() or number(x.grad)
+        )
 
     return [
         "the input of 2 · x: " + run(double(), "input"),
@@ -327,7 +329,7 @@ def hooks_removed_in_time() -> str:
     layer = double()
     fired: List[str] = []
     layer.register_forward_hook(lambda module, args, output: fired.append("forward")).remove()
-    handle = need(layer, "register_full_backward_hook")(lambda module, gi, go: fired.append("full"))
+    handle = require(layer, "register_full_backward_hook")(lambda module, gi, go: fired.append("full"))
     layer(leaf(3.0)).backward()
     once = fired.count("full")
     handle.remove()
@@ -378,7 +380,7 @@ def pre_hook_returns_argument() -> str:
 def pre_hook_with_kwargs() -> str:
     """module(x=3) returns x: what do the args of a pre-hook hold, and what comes out if it returns {"x": 30}?"""
     module = Scale()
-    need(module, "register_forward_pre_hook", "with_kwargs")
+    require(module, "register_forward_pre_hook", "with_kwargs")
     got: List[str] = []
     module.register_forward_pre_hook(lambda module, args: got.append(str(args)))
     module.register_forward_pre_hook(lambda module, args, kwargs: (args, {"x": 10 * kwargs["x"]}), with_kwargs=True)
@@ -403,7 +405,7 @@ def forward_called_directly_inside() -> str:
     outer: Any = nn.Sequential(child)
     fired: List[str] = []
     outer.register_forward_hook(lambda module, args, output: fired.append("forward"))
-    need(outer, "register_full_backward_hook")(lambda module, gi, go: fired.append("full backward"))
+    require(outer, "register_full_backward_hook")(lambda module, gi, go: fired.append("full backward"))
     child.register_forward_hook(lambda module, args, output: fired.append("child's forward"))
     child.weight.register_hook(lambda grad: fired.append("weight's"))
     outer.forward(leaf(3.0)).backward()
@@ -437,7 +439,7 @@ def forward_hook_order() -> str:
 @fact("prepend=True", 2)
 def forward_hook_prepend() -> str:
     """Forward hook 1 is registered, then hook 2 with prepend=True: in which order do they run?"""
-    need(nn.Module, "register_forward_hook", "prepend")
+    require(nn.Module, "register_forward_hook", "prepend")
     layer = double()
     order: List[str] = []
     layer.register_forward_hook(lambda module, args, output: order.append("1"))
@@ -449,7 +451,7 @@ def forward_hook_prepend() -> str:
 @fact("with_kwargs=True", 1, 3)
 def forward_hook_with_kwargs() -> str:
     """What does a forward hook see of module(x, factor=2) with with_kwargs=True?"""
-    need(nn.Module, "register_forward_hook", "with_kwargs")
+    require(nn.Module, "register_forward_hook", "with_kwargs")
     module = Scale()
     got: List[str] = []
     hook = lambda module, args, kwargs, output: got.append("{} args, {}".format(len(args), kwargs))  # noqa: E731
@@ -461,7 +463,7 @@ def forward_hook_with_kwargs() -> str:
 @fact("always_call=True", 3)
 def forward_hook_always_call() -> str:
     """forward raises: does a forward hook with always_call=True still fire?"""
-    need(nn.Module, "register_forward_hook", "always_call")
+    require(nn.Module, "register_forward_hook", "always_call")
     module = Scale()
     got: List[str] = []
     hook = lambda module, args, output: got.append("fires, output is {}".format(output))  # noqa: E731
@@ -530,7 +532,7 @@ def tensor_hook_place() -> str:
 @fact("tensor hook and an in-place operation", 7)
 def tensor_hook_and_in_place() -> List[str]:
     """b becomes 10 · b in place, with the gradient 5: what do hooks get, on b and a view, from before and after?"""
-    need(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.0 kills Python here
+    require(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.0 kills Python here
     found: List[str] = []
     for on, when in (("b", "before"), ("b", "after"), ("view", "before"), ("view", "after")):
         got: List[str] = []
@@ -564,7 +566,7 @@ def post_accumulate_two_passes() -> str:
     """Two passes give a leaf the gradient 3 each: what does a post-accumulate hook find in .grad?"""
     a = leaf(1.0)
     got: List[str] = []
-    need(a, "register_post_accumulate_grad_hook")(lambda tensor: got.append(number(tensor.grad)))
+    require(a, "register_post_accumulate_grad_hook")(lambda tensor: got.append(number(tensor.grad)))
     for _ in range(2):
         (3 * a).backward()
     return ", ".join(got)
@@ -625,7 +627,7 @@ def post_accumulate_hook() -> str:
     """What does a hook of register_post_accumulate_grad_hook find in .grad, when the gradient is 1?"""
     a = leaf(1.0)
     got: List[str] = []
-    need(a, "register_post_accumulate_grad_hook")(lambda tensor: got.append(number(tensor.grad)))
+    require(a, "register_post_accumulate_grad_hook")(lambda tensor: got.append(number(tensor.grad)))
     a.sum().backward()
     return got[0]
 
@@ -656,7 +658,7 @@ def full_hook_grad_input() -> str:
     module = Product()
     got: List[str] = []
     hook = lambda module, grad_input, grad_output: got.append(", ".join(map(number, grad_input)))  # noqa: E731
-    need(module, "register_full_backward_hook")(hook)
+    require(module, "register_full_backward_hook")(hook)
     module(leaf(2.0), leaf(3.0)).backward()
     return got[0]
 
@@ -666,7 +668,7 @@ def full_hook_matches_grad() -> str:
     """y = x1 · x2 · W: are grad_input and grad_output x1.grad, x2.grad and y.grad, with retain_grad on y?"""
     module, x1, x2 = Product(), leaf(2.0), leaf(3.0)
     got: List[Any] = []
-    need(module, "register_full_backward_hook")(lambda module, gi, go: got.extend(gi + go))
+    require(module, "register_full_backward_hook")(lambda module, gi, go: got.extend(gi + go))
     y = module(x1, x2)
     y.retain_grad()
     y.backward()
@@ -686,7 +688,7 @@ def full_hook_plain_input() -> str:
     layer = nn.Linear(4, 2)
     got: List[str] = []
     hook = lambda module, grad_input, grad_output: got.append(str(grad_input))  # noqa: E731
-    need(layer, "register_full_backward_hook")(hook)
+    require(layer, "register_full_backward_hook")(hook)
     layer(torch.ones(1, 4)).sum().backward()
     return got[0] if got else "does not fire"
 
@@ -695,14 +697,14 @@ def full_hook_plain_input() -> str:
 def full_hook_plain_input_warning() -> str:
     """No input requires grad, and there is a full backward hook: which warning comes?"""
     layer = nn.Linear(4, 2)
-    need(layer, "register_full_backward_hook")(lambda module, grad_input, grad_output: None)
-    return warned(lambda: layer(torch.ones(1, 4)).sum().backward())
+    require(layer, "register_full_backward_hook")(lambda module, grad_input, grad_output: None)
+    return list_warnings(lambda: layer(torch.ones(1, 4)).sum().backward())
 
 
 def x_grad(register: str, hook: Any, rows: int = 2) -> str:
     """Return x.grad of 2 · x for x = [[3], …], where a backward hook of the layer can change it."""
     layer, x = double(), torch.full((rows, 1), 3.0, requires_grad=True)
-    need(layer, register)(hook)
+    require(layer, register)(hook)
     layer(x).sum().backward()
     grad: Any = x.grad
     return number(grad[0])
@@ -717,15 +719,16 @@ def returned_by_full_hook(replace: Callable[[Any], Any]) -> str:
 def backward_hook_returns() -> List[str]:
     """x.grad would be 2; a backward hook returns something else than a tuple with 10 × as much: what is x.grad?"""
     full, before = "register_full_backward_hook", "register_full_backward_pre_hook"
-    need(nn.Module, before)
+    require(nn.Module, before)
     return [
         "None: " + x_grad(full, lambda module, gi, go: None),
         "a list: " + x_grad(full, lambda module, gi, go: [10 * gi[0]]),
-        "a tensor of one row: " + outcome(lambda: x_grad(full, lambda module, gi, go: 10 * gi[0], rows=1)),
-        "pre-hook, a tensor of one row: " + outcome(lambda: x_grad(before, lambda module, go: 10 * go[0], rows=1)),
-        "pre-hook, a tensor: " + outcome(lambda: x_grad(before, lambda module, go: 10 * go[0])),
+        "a tensor of one row: " + describe_outcome(lambda: x_grad(full, lambda module, gi, go: 10 * gi[0], rows=1)),
+        "pre-hook, a tensor of one row: "
+        + describe_outcome(lambda: x_grad(before, lambda module, go: 10 * go[0], rows=1)),
+        "pre-hook, a tensor: " + describe_outcome(lambda: x_grad(before, lambda module, go: 10 * go[0])),
         "legacy hook, a tensor: "
-        + outcome(lambda: x_grad("register_backward_hook", lambda module, gi, go: 10 * gi[0])),
+        + describe_outcome(lambda: x_grad("register_backward_hook", lambda module, gi, go: 10 * gi[0])),
     ]
 
 
@@ -747,7 +750,7 @@ def full_hook_edits_grad_output() -> List[str]:
     found: List[str] = []
     for requires_grad in (True, False):
         layer = double()
-        need(layer, "register_full_backward_hook")(lambda module, gi, go: go[0].mul_(10) and None)
+        require(layer, "register_full_backward_hook")(lambda module, gi, go: go[0].mul_(10) and None)
         (1 * layer(torch.tensor([3.0], requires_grad=requires_grad))).backward()
         found.append("{}: {}".format("x requires grad" if requires_grad else "plain input", number(layer.weight.grad)))
     return found
@@ -757,7 +760,7 @@ def full_hook_edits_grad_output() -> List[str]:
 def full_pre_hook_returns() -> str:
     """x.grad would be 2; a full backward pre-hook returns 10 × grad_output: what is x.grad?"""
     layer, x = double(), leaf(3.0)
-    need(layer, "register_full_backward_pre_hook")(lambda module, grad_output: (10 * grad_output[0],))
+    require(layer, "register_full_backward_pre_hook")(lambda module, grad_output: (10 * grad_output[0],))
     layer(x).sum().backward()
     return number(x.grad)
 
@@ -766,7 +769,7 @@ def full_pre_hook_returns() -> str:
 def full_hook_in_place_relu() -> str:
     """A layer with a full backward hook stands before an in-place ReLU: what happens?"""
     layer = double()
-    need(layer, "register_full_backward_hook")(lambda module, grad_input, grad_output: None)
+    require(layer, "register_full_backward_hook")(lambda module, grad_input, grad_output: None)
     nn.Sequential(layer, nn.ReLU(inplace=True))(leaf(3.0)).backward()
     return "works"
 
@@ -777,7 +780,7 @@ def full_hook_removed_late() -> str:
     layer = double()
     fired: List[int] = []
     hook = lambda module, grad_input, grad_output: fired.append(1)  # noqa: E731
-    handle = need(layer, "register_full_backward_hook")(hook)
+    handle = require(layer, "register_full_backward_hook")(hook)
     output = layer(leaf(3.0))
     handle.remove()
     output.backward()
@@ -788,7 +791,7 @@ def full_hook_removed_late() -> str:
 def full_hook_after_legacy() -> str:
     """A legacy backward hook was registered and removed: may the module have a full one now?"""
     layer = double()
-    need(layer, "register_full_backward_hook")
+    require(layer, "register_full_backward_hook")
     layer.register_backward_hook(lambda module, grad_input, grad_output: None).remove()
     layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
     return "yes"
@@ -798,7 +801,7 @@ def full_hook_after_legacy() -> str:
 def full_hook_after_legacy_in_copy() -> str:
     """The same of a deep copy of the module: may it have a full backward hook?"""
     layer = double()
-    need(layer, "register_full_backward_hook")
+    require(layer, "register_full_backward_hook")
     layer.register_backward_hook(lambda module, grad_input, grad_output: None).remove()
     copy.deepcopy(layer).register_full_backward_hook(lambda module, grad_input, grad_output: None)
     return "yes"
@@ -891,10 +894,10 @@ def order_of_step() -> str:
 
     layer.register_forward_pre_hook(note("forward_pre"))
     layer.register_forward_hook(note("forward"))
-    need(layer, "register_full_backward_pre_hook")(note("full_backward_pre"))
+    require(layer, "register_full_backward_pre_hook")(note("full_backward_pre"))
     layer.register_full_backward_hook(note("full_backward"))
     layer.weight.register_hook(note("tensor weight"))
-    need(layer.weight, "register_post_accumulate_grad_hook")(note("post_accumulate_grad weight"))
+    require(layer.weight, "register_post_accumulate_grad_hook")(note("post_accumulate_grad weight"))
     x.register_hook(note("tensor x"))
     optimizer.register_step_pre_hook(note("step_pre"))
     optimizer.register_step_post_hook(note("step_post"))
@@ -916,7 +919,7 @@ def order_of_global_hooks() -> str:
     layer, x = double(), leaf(3.0)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
     place = inspect.getmodule(torch.optim.Optimizer)  # torch.optim has no attribute of its name
-    need(place, "register_optimizer_step_pre_hook")
+    require(place, "register_optimizer_step_pre_hook")
     with global_hooks() as handles:
         for name in ("forward_pre", "forward", "full_backward_pre", "full_backward"):
             getattr(layer, "register_{}_hook".format(name))(note(name))
@@ -938,7 +941,7 @@ def order_at_node() -> str:
     y = 2 * x
     y.retain_grad()
     y.register_hook(lambda grad: order.append("tensor y"))
-    need(y.grad_fn, "register_prehook")(
+    require(y.grad_fn, "register_prehook")(
         lambda grad_outputs: order.extend(["y.grad"] * (y.grad is not None) + ["node_pre"])
     )
     y.grad_fn.register_hook(lambda grad_inputs, grad_outputs: order.append("node"))
@@ -960,7 +963,7 @@ def order_around_linear() -> str:
     layer.register_forward_pre_hook(lambda module, args: order.append("pre"))
     layer.register_forward_hook(forward_hook)
     hook = lambda module, grad_input, grad_output: order.append("backward")  # noqa: E731
-    need(layer, "register_full_backward_hook")(hook)
+    require(layer, "register_full_backward_hook")(hook)
     layer(leaf(1.0, 2.0, 3.0, 4.0)).sum().backward()
     return ", ".join(order)
 
@@ -973,7 +976,7 @@ def legacy_warning() -> str:
     """A module with a legacy backward hook is called, with 1-D input to a Linear layer: which warning comes?"""
     layer = nn.Linear(4, 2)
     layer.register_backward_hook(lambda module, grad_input, grad_output: None)
-    return warned(lambda: layer(leaf(1.0, 2.0, 3.0, 4.0)).sum().backward())
+    return list_warnings(lambda: layer(leaf(1.0, 2.0, 3.0, 4.0)).sum().backward())
 
 
 @fact("legacy hook, Linear, 1-D input", 9)
@@ -1159,13 +1162,13 @@ def hooks_of_node() -> List[str]:
 @fact("functions of autograd.graph", 7)
 def hooks_of_graph() -> List[str]:
     """Which public tools for hooks has torch.autograd.graph?"""
-    return hook_names(need(torch.autograd, "graph"))
+    return hook_names(require(torch.autograd, "graph"))
 
 
 @fact("multi-grad hook, mode='any'", 7)
 def multi_grad_hook_any() -> str:
     """How often does a multi-grad hook on two tensors fire, with mode="any"?"""
-    multi = need(need(torch.autograd, "graph"), "register_multi_grad_hook", "mode")
+    multi = require(require(torch.autograd, "graph"), "register_multi_grad_hook", "mode")
     a, b = leaf(1.0), leaf(1.0)
     fired: List[int] = []
     multi((a, b), lambda grad: fired.append(1), mode="any")
@@ -1176,7 +1179,7 @@ def multi_grad_hook_any() -> str:
 @fact("communication hook of DDP", 13)
 def ddp_comm_hook() -> str:
     """Has DistributedDataParallel a register_comm_hook?"""
-    need(nn.parallel.DistributedDataParallel, "register_comm_hook")
+    require(nn.parallel.DistributedDataParallel, "register_comm_hook")
     return "yes"
 
 

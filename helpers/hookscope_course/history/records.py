@@ -20,23 +20,23 @@ __all__ = [
     "FACTS",
     "MISSING",
     "RECORDS",
-    "alarm",
     "change_table",
     "changes",
+    "describe_deviations",
+    "format_answer",
+    "format_spans",
     "full_history",
+    "get_current_answers",
+    "get_installed_release",
+    "get_newest_release",
     "history",
     "holds",
-    "installed",
-    "live",
     "matches",
-    "newest",
-    "order",
-    "read",
+    "parse_release",
+    "read_records",
     "releases",
     "releases_where",
-    "short",
-    "spans",
-    "text",
+    "shorten_answer",
 ]
 
 MISSING = facts.MISSING
@@ -47,22 +47,22 @@ COMMAND = "make history"
 Answers = Mapping[str, Answer]
 
 
-def read() -> dict[str, Any]:
+def read_records() -> dict[str, Any]:
     """Return records.json: `{"versions": {release: record}, "not_installed": {release: reason}}`."""
     records: dict[str, Any] = json.loads(RECORDS.read_text(encoding="utf-8"))
     return records
 
 
-def order(release: str) -> tuple[int, ...]:
+def parse_release(release: str) -> tuple[int, ...]:
     """Return what sorts releases by age: "1.10.0" after "1.9.0"."""
     return tuple(int(part) for part in re.findall(r"\d+", release.partition("+")[0]))
 
 
-def text(answer: Answer) -> str:
+def format_answer(answer: Answer) -> str:
     """Write an answer for people: a list as its length and its names.
 
     Example:
-        >>> text(["register_hook"])
+        >>> format_answer(["register_hook"])
         '1: register_hook'
 
     """
@@ -71,16 +71,16 @@ def text(answer: Answer) -> str:
     return f"{len(answer)}: {', '.join(answer)}" if answer else "0"
 
 
-def short(answer: str) -> str:
+def shorten_answer(answer: str) -> str:
     """Cut an answer that is long."""
     return answer if len(answer) <= 60 else f"{answer[:59]}…"
 
 
-def spans(chosen: Sequence[str]) -> str:
+def format_spans(chosen: Sequence[str]) -> str:
     """Write some of the recorded releases as spans without a gap.
 
     Example:
-        >>> spans(["1.0.0", "1.0.1", "1.2.0"])
+        >>> format_spans(["1.0.0", "1.0.1", "1.2.0"])
         '1.0.0 to 1.0.1, 1.2.0'
 
     """
@@ -101,12 +101,12 @@ def history(name: str) -> dict[str, str]:
         KeyError: no such fact; names them all.
 
     """
-    return {release: text(answer) for release, answer in _answers(name).items()}
+    return {release: format_answer(answer) for release, answer in _get_answers(name).items()}
 
 
 def full_history() -> list[str]:
     """Return the facts that every recorded release was asked for; one that was added later has the newest alone."""
-    return [name for name in FACTS if len(_answers(name)) == len(releases())]
+    return [name for name in FACTS if len(_get_answers(name)) == len(releases())]
 
 
 def matches(answer: Answer, expected: str) -> bool:
@@ -118,19 +118,19 @@ def matches(answer: Answer, expected: str) -> bool:
 
     """
     pattern = ".*".join(re.escape(part) for part in expected.split("…"))
-    found = [answer] if isinstance(answer, str) else [text(answer), *answer]
+    found = [answer] if isinstance(answer, str) else [format_answer(answer), *answer]
     return any(re.fullmatch(pattern, one) for one in found)
 
 
 def holds(name: str, expected: str) -> bool:
     """Say whether the torch that runs here answers as expected."""
-    _known(name)
-    return matches(_run()[name], expected)
+    _check_name(name)
+    return matches(_run_facts()[name], expected)
 
 
 def releases_where(name: str, expected: str) -> list[str]:
     """Return the recorded releases that answer as expected."""
-    return [release for release, answer in _answers(name).items() if matches(answer, expected)]
+    return [release for release, answer in _get_answers(name).items() if matches(answer, expected)]
 
 
 def changes(name: str) -> dict[str, str]:
@@ -151,20 +151,20 @@ def changes(name: str) -> dict[str, str]:
 
 def releases() -> list[str]:
     """Return the recorded releases, oldest first."""
-    return [*_records()]
+    return [*_read_answers()]
 
 
-def newest() -> str:
+def get_newest_release() -> str:
     """Return the newest recorded release."""
     return releases()[-1]
 
 
-def live() -> dict[str, str]:
+def get_current_answers() -> dict[str, str]:
     """Return what the torch that runs here answers."""
-    return {name: text(answer) for name, answer in _run().items()}
+    return {name: format_answer(answer) for name, answer in _run_facts().items()}
 
 
-def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = None) -> str:
+def describe_deviations(version: str, now: Answers, records: Mapping[str, Answers] | None = None) -> str:
     """Say how a torch differs from its record; empty if it does not.
 
     One that has no record is held against that of another patch of the same release, or else against the newest.
@@ -175,17 +175,17 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
         records: `{release: answers}`; by default the recorded ones.
 
     """
-    records = _records() if records is None else records
+    records = _read_answers() if records is None else records
     release = version.partition("+")[0]  # "+cpu" and "+cu130" are the same release
-    alike = [other for other in records if order(other)[:2] == order(release)[:2]]
-    compared = release if release in records else max(alike or records, key=order)
+    alike = [other for other in records if parse_release(other)[:2] == parse_release(release)[:2]]
+    compared = release if release in records else max(alike or records, key=parse_release)
     lines = []
     for name, before in records[compared].items():
         if now.get(name) != before:
             one = FACTS[name]
             chapters = ", ".join(f"{chapter:02}" for chapter in one.chapters)
-            lines += [f"- {one.question} ({name})", f"  The record of torch {compared} says: {text(before)}"]
-            lines += [f"  Your torch {release} says now: {text(now.get(name, MISSING))}"]
+            lines += [f"- {one.question} ({name})", f"  The record of torch {compared} says: {format_answer(before)}"]
+            lines += [f"  Your torch {release} says now: {format_answer(now.get(name, MISSING))}"]
             lines += [f"  Taught in chapter {chapters}."]
     if not lines:
         return ""
@@ -194,7 +194,7 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
     return "\n".join([head, *lines, way_out])
 
 
-def installed() -> str:
+def get_installed_release() -> str:
     """Return the release of the torch that runs here, without what stands after a plus sign."""
     return str(torch.__version__).partition("+")[0]
 
@@ -202,7 +202,7 @@ def installed() -> str:
 def change_table(names: Sequence[str], caption: str = "") -> Table:
     """Return what changed, one line per release and fact."""
     rows = [
-        {"behavior": FACTS[name].label, "since torch": release, "answer": short(answer)}
+        {"behavior": FACTS[name].label, "since torch": release, "answer": shorten_answer(answer)}
         for name in names
         for release, answer in changes(name).items()
     ]
@@ -210,20 +210,20 @@ def change_table(names: Sequence[str], caption: str = "") -> Table:
 
 
 @cache
-def _records() -> dict[str, Answers]:
-    return {release: record["answers"] for release, record in read()["versions"].items()}
+def _read_answers() -> dict[str, Answers]:
+    return {release: record["answers"] for release, record in read_records()["versions"].items()}
 
 
 @cache
-def _run() -> dict[str, Answer]:
+def _run_facts() -> dict[str, Answer]:
     return facts.run()
 
 
-def _answers(name: str) -> dict[str, Answer]:
-    _known(name)
-    return {release: answers[name] for release, answers in _records().items() if name in answers}
+def _get_answers(name: str) -> dict[str, Answer]:
+    _check_name(name)
+    return {release: answers[name] for release, answers in _read_answers().items() if name in answers}
 
 
-def _known(name: str) -> None:
+def _check_name(name: str) -> None:
     if name not in FACTS:
         raise KeyError(f"no fact {name!r}; there are {', '.join(FACTS)}")

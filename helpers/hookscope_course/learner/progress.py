@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hookscope_course.learner.copies import KEEP, chapters, replace_text
-from hookscope_course.paths import NOTEBOOKS, typed
+from hookscope_course.learner.copies import STATE_FOLDER, list_chapters, replace_text
+from hookscope_course.paths import NOTEBOOKS, format_command
 
 NOTEBOOK_FOLDER = Path.cwd()
 """Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
@@ -43,8 +43,8 @@ class Progress:
 
     def __init__(self, copy: Path, source: Path = NOTEBOOKS) -> None:
         done = read_solved(copy)
-        self.is_kept = (copy / KEEP).is_dir()
-        self.pages = [page for path in chapters(source) if (page := _read_page(path, done)).exercises]
+        self.is_kept = (copy / STATE_FOLDER).is_dir()
+        self.pages = [page for path in list_chapters(source) if (page := _read_page(path, done)).exercises]
 
     @property
     def next(self) -> str:
@@ -61,7 +61,8 @@ class Progress:
         """The sentence above the table."""
         if not self.is_kept:
             return (
-                f"This is not your copy of the course, so no progress is saved here. `{typed('lab')}` opens your copy."
+                "This is not your copy of the course, so no progress is saved here. "
+                f"`{format_command('lab')}` opens your copy."
             )
         done, total = sum(len(page.done) for page in self.pages), sum(len(page.exercises) for page in self.pages)
         return f"{done} of {total} exercises solved. " + (
@@ -120,17 +121,17 @@ def record_solved(number: str, copy: Path | None = None) -> str:
         What went wrong, in a sentence; nothing when it is kept, or when this is not a learner's copy.
 
     """
-    keep = (copy or NOTEBOOK_FOLDER) / KEEP
-    if not keep.is_dir():
+    folder = (copy or NOTEBOOK_FOLDER) / STATE_FOLDER
+    if not folder.is_dir():
         return ""
     try:
         from filelock import FileLock  # `check` runs where it is not installed
 
-        with FileLock(keep / "progress.lock", timeout=5):
+        with FileLock(folder / "progress.lock", timeout=5):
             done = read_solved(copy or NOTEBOOK_FOLDER)
             if number not in done:
                 done[number] = f"{datetime.now():%Y-%m-%d %H:%M}"
-                replace_text(keep / "progress.json", json.dumps(done, indent=1, sort_keys=True))
+                replace_text(folder / "progress.json", json.dumps(done, indent=1, sort_keys=True))
     except OSError as error:  # filelock's Timeout is one, too
         return f"Your progress could not be saved: {error.strerror or error}."
     return ""
@@ -138,7 +139,7 @@ def record_solved(number: str, copy: Path | None = None) -> str:
 
 def read_solved(copy: Path) -> dict[str, str]:
     """The exercises that are done, by number, and when each was first right."""
-    file = copy / KEEP / "progress.json"
+    file = copy / STATE_FOLDER / "progress.json"
     with suppress(OSError, ValueError, RecursionError):
         # Never wait for a FIFO, nor read without end.
         done: Any = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

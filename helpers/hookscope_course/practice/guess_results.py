@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from hookscope_course.learner.copies import KEEP, replace_text
+from hookscope_course.learner.copies import STATE_FOLDER, replace_text
 
 __all__ = [
     "GuessOutcome",
@@ -32,7 +32,7 @@ def get_notebook_folder() -> Path:
 
 def is_learner_copy() -> bool:
     """Whether the notebook is in a learner's copy of the course."""
-    return (get_notebook_folder() / KEEP).is_dir()
+    return (get_notebook_folder() / STATE_FOLDER).is_dir()
 
 
 def get_wrong_guesses(about: str) -> list[str]:
@@ -48,7 +48,7 @@ def store_outcome(about: str, outcome: GuessOutcome) -> None:
     if is_learner_copy():
         with suppress(OSError):  # a page goes on without it
             replace_text(
-                get_notebook_folder() / KEEP / "guesses.json",
+                get_notebook_folder() / STATE_FOLDER / "guesses.json",
                 json.dumps({**known, about: outcome}, indent=1, sort_keys=True),
             )
 
@@ -56,7 +56,7 @@ def store_outcome(about: str, outcome: GuessOutcome) -> None:
 def read_outcomes(copy: Path | None = None) -> dict[str, GuessOutcome]:
     """Return how guesses went, by question."""
     kept: dict[str, GuessOutcome] = {}
-    file = (copy or get_notebook_folder()) / KEEP / "guesses.json"
+    file = (copy or get_notebook_folder()) / STATE_FOLDER / "guesses.json"
     with suppress(OSError, ValueError, RecursionError):
         # Never wait for a FIFO, nor read without end.
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -37,15 +37,19 @@ from typing import Any
 import cloudpickle
 
 from hookscope_course.ranks.idle import Idleness
-from hookscope_course.ranks.process import FINISH, HOST, STARTED, WHERE, Answer, bytes_received
+from hookscope_course.ranks.process import FINISH, HOST, STARTED, WHERE, RankAnswer, bytes_received
 
 __all__ = ["Group", "RankError", "bytes_received", "start"]
 
-GONE = "its process was ended from outside"
-START = 110.0  # seconds for torchrun to come up, less than a cell may take; a busy machine needs 50, an idle one 12
-GRACE = 1.0  # seconds the other ranks get to report, once one has failed
-STUCK = 6.0  # seconds in which all that have not returned do nothing but wait, inside torch: they wait for each other
-PATIENCE = 10.0  # seconds for a waiting process to answer, and for torchrun to end; both take less than one
+ENDED_OUTSIDE = "its process was ended from outside"
+START_SECONDS = (
+    110.0  # seconds for torchrun to come up, less than a cell may take; a busy machine needs 50, an idle one 12
+)
+GRACE_SECONDS = 1.0  # seconds the other ranks get to report, once one has failed
+STUCK_SECONDS = (
+    6.0  # seconds in which all that have not returned do nothing but wait, inside torch: they wait for each other
+)
+REPLY_SECONDS = 10.0  # seconds for a waiting process to answer, and for torchrun to end; both take less than one
 
 
 class RankError(RuntimeError):
@@ -67,7 +71,7 @@ class Group:
 
     def _begin(self, port: int | None) -> None:
         """Let torchrun start the processes."""
-        self.port = _free(port)
+        self.port = _find_free_port(port)
         self.folder = Path(tempfile.mkdtemp(prefix="ranks"))
         self.token = secrets.token_hex()
         self.server = socket.create_server((HOST, 0))
@@ -76,7 +80,7 @@ class Group:
         self.command = f"torchrun --nproc-per-node={self.count} -m hookscope_course.ranks.process"
         options = [f"--master-addr={HOST}", f"--master-port={self.port}", f"--local-addr={HOST}"]
         options += [f"--log-dir={self.folder}", f"--nproc-per-node={self.count}", "--no-python"]
-        options += [*_python(), "-m", "hookscope_course.ranks.process"]
+        options += [*_get_python_command(), "-m", "hookscope_course.ranks.process"]
         loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
         settings = {
             "RANKS_PORT": str(self.server.getsockname()[1]),
@@ -89,7 +93,7 @@ class Group:
         }
         with (self.folder / "log").open("wb") as log:
             self.torchrun = subprocess.Popen(
-                [*_python(), "-m", "hookscope_course.ranks.torchrun", *options],
+                [*_get_python_command(), "-m", "hookscope_course.ranks.torchrun", *options],
                 env={**os.environ, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -108,7 +112,7 @@ class Group:
         self.stop()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the processes can take a run, or are about to."""
         return self.torchrun.poll() is None and self.folder.exists()
 
@@ -138,7 +142,7 @@ class Group:
         self._wait_until_up()
         self.runs += 1
         task = cloudpickle.dumps((self.runs, timeout, worker, args))
-        answers: dict[int, Answer] = {}
+        answers: dict[int, RankAnswer] = {}
         stuck = False
         try:
             for connection in self.connections:
@@ -151,13 +155,13 @@ class Group:
         for rank, answer in sorted(answers.items()):
             for line in answer.printed.splitlines():
                 print(f"rank {rank}: {line}")
-        if still_at or _failed(answers):
-            raise RankError(_explain(answers, still_at, timeout, stuck=stuck))
+        if still_at or _any_failed(answers):
+            raise RankError(_explain_failure(answers, still_at, timeout, stuck=stuck))
         return [answers[rank].value for rank in range(self.count)]
 
     def restart(self, port: int | None = None) -> None:
         """Start the processes again if they have ended."""
-        if not self.alive:
+        if not self.is_alive:
             self.stop()
             self._begin(port)
 
@@ -170,7 +174,7 @@ class Group:
         self.connections = []
         self.torchrun.terminate()
         try:
-            self.torchrun.wait(PATIENCE)
+            self.torchrun.wait(REPLY_SECONDS)
         except subprocess.TimeoutExpired:
             self.torchrun.kill()
             self.torchrun.wait()
@@ -183,7 +187,7 @@ class Group:
 
     def _wait_until_up(self) -> None:
         """Accept one connection from each process that torchrun starts."""
-        deadline = time.monotonic() + START
+        deadline = time.monotonic() + START_SECONDS
         arrived: dict[int, tuple[Connection[bytes, bytes], int]] = {}
         self.server.settimeout(0.2)
         while not self.connections:
@@ -191,9 +195,9 @@ class Group:
                 accepted, _ = self.server.accept()
             except TimeoutError:
                 if self.torchrun.poll() is not None or time.monotonic() > deadline:
-                    said = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+                    log = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
                     self.stop()
-                    raise RankError(why_not_started(said, self.port)) from None
+                    raise RankError(explain_failed_start(log, self.port)) from None
                 continue
             accepted.setblocking(True)
             connection: Connection[bytes, bytes] = Connection(accepted.detach())
@@ -204,7 +208,7 @@ class Group:
                 self.connections = [arrived[rank][0] for rank in range(self.count)]
                 self.pids = [arrived[rank][1] for rank in range(self.count)]
 
-    def _gather(self, answers: dict[int, Answer], deadline: float) -> bool:
+    def _gather(self, answers: dict[int, RankAnswer], deadline: float) -> bool:
         """Collect answers until all are there, or the deadline, or a moment after the first that failed.
 
         Returns:
@@ -213,68 +217,68 @@ class Group:
         """
         children: dict[int, int] = {}
         idleness = Idleness()
-        while (silent := self._silent(answers)) and (left := deadline - time.monotonic()) > 0:
+        while (silent := self._list_silent(answers)) and (left := deadline - time.monotonic()) > 0:
             for connection in wait([self.connections[rank] for rank in silent], min(left, 0.5)):
                 rank = self.connections.index(connection)  # type: ignore[arg-type]
                 try:
                     kind, value = self._receive(rank, answers)
                 except (EOFError, ConnectionError):
-                    answers[rank] = Answer("died", GONE)
+                    answers[rank] = RankAnswer("died", ENDED_OUTSIDE)
                 else:
                     if kind == STARTED:
                         children[rank] = value
                 if rank in answers and answers[rank].kind != "returned":
-                    deadline = min(deadline, time.monotonic() + GRACE)
-            if len(self._silent(answers)) < len(silent):
+                    deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            if len(self._list_silent(answers)) < len(silent):
                 idleness.forget()  # who has waited for the rank that has just come may need a moment to wake up
-            idle = {rank: idleness.of(pid) for rank, pid in children.items() if rank not in answers}
-            if idle.keys() >= set(self._silent(answers)) and min(idle.values(), default=0) > STUCK:
-                places = self._ask(list(idle), WHERE, answers)
-                if all(in_torch for in_torch, _ in places.values()) and not _failed(answers) and places:
-                    return bool(self._silent(answers))
+            idle = {rank: idleness.measure(pid) for rank, pid in children.items() if rank not in answers}
+            if idle.keys() >= set(self._list_silent(answers)) and min(idle.values(), default=0) > STUCK_SECONDS:
+                stacks = self._ask(list(idle), WHERE, answers)
+                if all(in_torch for in_torch, _ in stacks.values()) and not _any_failed(answers) and stacks:
+                    return bool(self._list_silent(answers))
                 idleness.forget()
         return False
 
-    def _silent(self, answers: dict[int, Answer]) -> list[int]:
+    def _list_silent(self, answers: dict[int, RankAnswer]) -> list[int]:
         return [rank for rank in range(self.count) if rank not in answers]
 
-    def _finish(self, answers: dict[int, Answer]) -> dict[int, str]:
+    def _finish(self, answers: dict[int, RankAnswer]) -> dict[int, str]:
         """End the children, and say where those that have not answered were; end everything if that fails."""
-        silent = self._silent(answers)
+        silent = self._list_silent(answers)
         try:
             # First ask all, then end all: when one child ends, the others no longer are where they were.
-            places = {rank: _place(frames) for rank, (_, frames) in self._ask(silent, WHERE, {}).items()}
+            lines = {rank: _format_frames(frames) for rank, (_, frames) in self._ask(silent, WHERE, {}).items()}
             self._ask(range(self.count), FINISH, {})
         except (EOFError, ConnectionError):
             for rank in silent:
-                answers[rank] = Answer("died", GONE)
+                answers[rank] = RankAnswer("died", ENDED_OUTSIDE)
             self.stop()
             return {}
-        return places
+        return lines
 
-    def _ask(self, ranks: Iterable[int], order: bytes, answers: dict[int, Answer]) -> dict[int, Any]:
+    def _ask(self, ranks: Iterable[int], order: bytes, answers: dict[int, RankAnswer]) -> dict[int, Any]:
         """Give an order to the waiting processes of some ranks, and collect what they say to it.
 
         Before it, there may be an answer to the run; that goes into `answers`.
         """
         for rank in ranks:
             self.connections[rank].send_bytes(order)
-        said = {}
+        replies = {}
         for rank in ranks:
-            while rank not in said:
-                if not self.connections[rank].poll(PATIENCE):
+            while rank not in replies:
+                if not self.connections[rank].poll(REPLY_SECONDS):
                     raise EOFError
                 kind, value = self._receive(rank, answers)
                 if kind == order:
-                    said[rank] = value
-        return said
+                    replies[rank] = value
+        return replies
 
-    def _receive(self, rank: int, answers: dict[int, Answer]) -> tuple[bytes | None, Any]:
+    def _receive(self, rank: int, answers: dict[int, RankAnswer]) -> tuple[bytes | None, Any]:
         """Take the next message of a waiting process: an answer to the run, which is noted, or a kind and a value."""
         kind, *values = pickle.loads(self.connections[rank].recv_bytes())
         if isinstance(kind, bytes):
             return kind, *values
-        answers[rank] = Answer(kind, *values)
+        answers[rank] = RankAnswer(kind, *values)
         return None, None
 
 
@@ -306,7 +310,7 @@ def start(count: int = 2, *, port: int | None = None) -> Group:
     return _group
 
 
-def _free(port: int | None) -> int:
+def _find_free_port(port: int | None) -> int:
     try:
         with socket.create_server((HOST, port or 0)) as server:
             return int(server.getsockname()[1])
@@ -315,41 +319,41 @@ def _free(port: int | None) -> int:
         raise RankError(f"port {port} on this machine cannot be used ({error.strerror}); {way}") from None
 
 
-def why_not_started(said: str, port: int) -> str:
-    if "EADDRINUSE" in said or "Address already in use" in said:
+def explain_failed_start(log: str, port: int) -> str:
+    if "EADDRINUSE" in log or "Address already in use" in log:
         return f"port {port} was taken by another program just now; run this cell again"
-    told = [line for line in said.splitlines() if re.match(r"\w*(Error|Exception)\b", line)]
-    return "torchrun did not start the processes: " + (told[-1] if told else said[-500:] or "it said nothing")
+    errors = [line for line in log.splitlines() if re.match(r"\w*(Error|Exception)\b", line)]
+    return "torchrun did not start the processes: " + (errors[-1] if errors else log[-500:] or "it said nothing")
 
 
-def _failed(answers: dict[int, Answer]) -> bool:
+def _any_failed(answers: dict[int, RankAnswer]) -> bool:
     return any(answer.kind != "returned" for answer in answers.values())
 
 
-def _explain(answers: dict[int, Answer], still_at: dict[int, str], timeout: float, *, stuck: bool) -> str:
+def _explain_failure(answers: dict[int, RankAnswer], still_at: dict[int, str], timeout: float, *, stuck: bool) -> str:
     """Put into words what each rank did that should not be; causes first, and what several did only once."""
     causes: dict[str, list[int]] = {}
     effects: dict[str, list[int]] = {}
     for rank, answer in sorted(answers.items()):
         if answer.kind == "raised" and "by peer" in answer.value:  # gloo's words, with addresses in them
-            effects.setdefault(f"then lost the connection{_place(answer.frames)}", []).append(rank)
+            effects.setdefault(f"then lost the connection{_format_frames(answer.frames)}", []).append(rank)
         elif answer.kind != "returned":
-            causes.setdefault(f"{answer.kind}: {answer.value}{_place(answer.frames)}", []).append(rank)
+            causes.setdefault(f"{answer.kind}: {answer.value}{_format_frames(answer.frames)}", []).append(rank)
     silent = f"did not return within {timeout:g} s"
     if stuck:
-        silent = f"waited {STUCK:g} s for a rank that did not come"
+        silent = f"waited {STUCK_SECONDS:g} s for a rank that did not come"
     elif causes:
         silent = "did not return"
-    for rank, place in still_at.items():
-        effects.setdefault(f"{silent}; its process was ended{place}", []).append(rank)
+    for rank, lines in still_at.items():
+        effects.setdefault(f"{silent}; its process was ended{lines}", []).append(rank)
     if still_at and answers and not causes:
         effects["had returned by then"] = sorted(answers)
     who = {1: "rank {}", 2: "ranks {} and {}"}
-    said = [*causes.items(), *effects.items()]
-    return "\n".join(f"{who.get(len(told), 'ranks {}, {}, …').format(*told)} {what}" for what, told in said)
+    statements = [*causes.items(), *effects.items()]
+    return "\n".join(f"{who.get(len(ranks), 'ranks {}, {}, …').format(*ranks)} {what}" for what, ranks in statements)
 
 
-def _place(frames: Iterable[tuple[str, int, str]]) -> str:
+def _format_frames(frames: Iterable[tuple[str, int, str]]) -> str:
     """Name the learner's own lines, outermost first."""
     lines = []
     for filename, number, function in frames:
@@ -358,6 +362,6 @@ def _place(frames: Iterable[tuple[str, int, str]]) -> str:
     return "".join(lines)
 
 
-def _python() -> list[str]:
+def _get_python_command() -> list[str]:
     """Return what starts a process: Python, or what the variable names, as this project's tests do to save imports."""
     return shlex.split(os.environ.get("HOOKSCOPE_RANKS", "")) or [sys.executable]

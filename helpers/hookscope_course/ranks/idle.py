@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-SHARE = 0.1  # of one processor; gloo's own thread looks around all the time, and needs about 0.02
+IDLE_SHARE = 0.1  # of one processor; gloo's own thread looks around all the time, and needs about 0.02
 
 
 class Idleness:
@@ -16,15 +16,15 @@ class Idleness:
     def __init__(self) -> None:
         self._since: dict[int, tuple[float, float]] = {}
 
-    def of(self, pid: int) -> float:
+    def measure(self, pid: int) -> float:
         """Return the seconds since which the main thread of a process was asleep, whenever this was asked.
 
         A thread that waits for a processor or for a disk is not asleep, so a busy machine makes nobody idle. And the
         other threads must have used hardly any time.
         """
-        now, (asleep, used) = time.monotonic(), _asleep_and_used(pid)
+        now, (asleep, used) = time.monotonic(), _read_cpu_use(pid)
         since, before = self._since.get(pid, (now, used))
-        if not asleep or used - before > SHARE * (now - since) + 0.1:
+        if not asleep or used - before > IDLE_SHARE * (now - since) + 0.1:
             since, before = now, used
         self._since[pid] = since, before
         return now - since
@@ -34,7 +34,7 @@ class Idleness:
         self._since.clear()
 
 
-def _asleep_and_used(pid: int) -> tuple[bool, float]:
+def _read_cpu_use(pid: int) -> tuple[bool, float]:
     """Whether the main thread sleeps, and the processor time in seconds of all threads so far."""
     try:
         # After the name, which may hold anything: the main thread's state, and 11 fields on, two times of all threads.

@@ -32,7 +32,7 @@ from hookscope_course.paths import LESSONS
 Pipe: TypeAlias = "Connection[bytes, bytes]"
 HOST = "127.0.0.1"
 WHERE, FINISH, STARTED = b"where", b"finish", b"started"
-WARM = ("torch._dynamo", "hookscope")  # what takes seconds to import: before a run, not in it
+PRELOADED_MODULES = ("torch._dynamo", "hookscope")  # what takes seconds to import: before a run, not in it
 
 if sys.platform == "win32":
     raise ImportError("`ranks` forks processes, and Windows cannot; use WSL")
@@ -40,10 +40,10 @@ if sys.platform == "win32":
 TORCH = Path(torch.__file__).parent
 OUR_FOLDERS = [Path(__file__).resolve().parents[2], LESSONS]
 """hookscope and hookscope_course; and the chapters, the checks of which call what the learner wrote."""
-NOT_THE_LEARNERS = [*map(Path, {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}), *OUR_FOLDERS]
+OTHER_FOLDERS = [*map(Path, {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}), *OUR_FOLDERS]
 
 
-class Answer(NamedTuple):
+class RankAnswer(NamedTuple):
     """What one rank had to say: `kind` is "returned", "raised" or "died"."""
 
     kind: str
@@ -52,14 +52,14 @@ class Answer(NamedTuple):
     frames: Sequence[tuple[str, int, str]] = ()
 
 
-class Files(NamedTuple):
+class RankFiles(NamedTuple):
     """Where a child writes what it cannot send: its stack, and what C++ says."""
 
     stacks: Path
-    said: Path
+    stderr: Path
 
     @classmethod
-    def of_rank(cls, rank: int) -> Files:
+    def of_rank(cls, rank: int) -> RankFiles:
         """The files of a rank, in the group's folder."""
         folder = Path(os.environ["RANKS_FOLDER"])
         return cls(folder / f"stacks{rank}", folder / f"said{rank}")
@@ -89,12 +89,12 @@ def bytes_received() -> int:
 
 def _serve() -> None:
     """Wait for tasks, and fork a child for each. torchrun runs this, once per rank."""
-    for module in WARM:
+    for module in PRELOADED_MODULES:
         import_module(module)
     connection: Pipe = Connection(socket.create_connection((HOST, int(os.environ["RANKS_PORT"]))).detach())
     connection.send_bytes(f"{os.environ['RANKS_TOKEN']} {os.environ['RANK']} {os.getpid()}".encode())
     fork = multiprocessing.get_context("fork")
-    files = Files.of_rank(int(os.environ["RANK"]))
+    files = RankFiles.of_rank(int(os.environ["RANK"]))
     with contextlib.suppress(EOFError, ConnectionError):  # the notebook has gone, so there is no more to do
         while True:
             task = connection.recv_bytes()
@@ -104,7 +104,7 @@ def _serve() -> None:
             sender.close()
             connection.send_bytes(pickle.dumps((STARTED, child.pid)))
             try:
-                _accompany(child, connection, receiver, files)
+                _relay_answers(child, connection, receiver, files)
             finally:
                 child.kill()
                 child.join()
@@ -112,7 +112,7 @@ def _serve() -> None:
     os._exit(0)
 
 
-def _accompany(child: Any, connection: Pipe, receiver: Pipe, files: Files) -> None:
+def _relay_answers(child: Any, connection: Pipe, receiver: Pipe, files: RankFiles) -> None:
     """Hand on what the child answers and say where it is, until told to finish.
 
     A child that has answered must not go yet: another rank may still be reading from it.
@@ -121,15 +121,15 @@ def _accompany(child: Any, connection: Pipe, receiver: Pipe, files: Files) -> No
     while True:
         ready = wait(waiting)
         if receiver in ready:
-            connection.send_bytes(_answer_of(child, receiver, files))
+            connection.send_bytes(_receive_answer(child, receiver, files))
             waiting.remove(receiver)
         if connection in ready:
             if connection.recv_bytes() == FINISH:
                 return
-            connection.send_bytes(pickle.dumps((WHERE, _stack_of(child, files.stacks))))
+            connection.send_bytes(pickle.dumps((WHERE, _read_stack(child, files.stacks))))
 
 
-def _answer_of(child: Any, receiver: Pipe, files: Files) -> bytes:
+def _receive_answer(child: Any, receiver: Pipe, files: RankFiles) -> bytes:
     try:
         return receiver.recv_bytes()
     except EOFError:
@@ -137,22 +137,24 @@ def _answer_of(child: Any, receiver: Pipe, files: Files) -> bytes:
         code = child.exitcode
         how = f"killed by signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         stack = files.stacks.read_text(encoding="utf-8").rpartition("Fatal Python error")[2]
-        return pickle.dumps(tuple(Answer("died", how + _last_words(files.said), "", _learners_frames(stack))))
+        return pickle.dumps(
+            tuple(RankAnswer("died", how + _read_last_words(files.stderr), "", _find_learner_frames(stack)))
+        )
 
 
-def _last_words(said: Path) -> str:
+def _read_last_words(stderr: Path) -> str:
     """What C++ wrote before it ended the process, in words that help; empty if it wrote nothing."""
-    text = said.read_text(encoding="utf-8", errors="replace")
+    text = stderr.read_text(encoding="utf-8", errors="replace")
     if "op.preamble.length <= op.nbytes" in text:
         return (
             ". Another rank sent more than this one has room for: in a collective, all ranks need tensors of the same "
             "shape and dtype"
         )
-    told = re.findall(r"what\(\): +(.+)", text)
-    return f". Its last words: {told[-1][:300]}" if told else ""
+    messages = re.findall(r"what\(\): +(.+)", text)
+    return f". Its last words: {messages[-1][:300]}" if messages else ""
 
 
-def _stack_of(child: Any, stacks: Path) -> tuple[bool, list[tuple[str, int, str]]]:
+def _read_stack(child: Any, stacks: Path) -> tuple[bool, list[tuple[str, int, str]]]:
     """Ask a child whether it is inside torch, and at which of the learner's lines.
 
     This works inside a collective, too: the handler does not need the interpreter.
@@ -165,39 +167,39 @@ def _stack_of(child: Any, stacks: Path) -> tuple[bool, list[tuple[str, int, str]
         found = stacks.read_text(encoding="utf-8")
     main_thread = re.findall(FRAME, found.rpartition("(most recent call first)")[2], re.MULTILINE)
     in_torch = bool(main_thread) and Path(main_thread[0][0]).is_relative_to(TORCH)
-    return in_torch, _learners_frames(found)
+    return in_torch, _find_learner_frames(found)
 
 
 FRAME = r'^  File "(.+)", line (\d+) in (.+)$'
 
 
-def _learners_frames(stack: str) -> list[tuple[str, int, str]]:
+def _find_learner_frames(stack: str) -> list[tuple[str, int, str]]:
     frames = re.findall(FRAME, stack, re.MULTILINE)[::-1]
     # What stands before our own first frame has started this process: Python, or a debugger.
-    begin = next((place for place, (name, _, _) in enumerate(frames) if name == __file__), 0)
-    return [(name, int(line), function) for name, line, function in frames[begin:] if _is_learners(name)]
+    begin = next((index for index, (name, _, _) in enumerate(frames) if name == __file__), 0)
+    return [(name, int(line), function) for name, line, function in frames[begin:] if _is_learner_code(name)]
 
 
-def _work(task: bytes, sender: Pipe, files: Files) -> None:
+def _work(task: bytes, sender: Pipe, files: RankFiles) -> None:
     """Do one task in a child: join the process group, call the function, send what came of it, wait for the end."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()  # leave no orphan
     printed = io.StringIO()
     files.empty()
-    with files.stacks.open("a") as stacks, files.said.open("a") as said, contextlib.redirect_stdout(printed):
-        os.dup2(said.fileno(), 2)  # what C++ writes before it ends the process
+    with files.stacks.open("a") as stacks, files.stderr.open("a") as stderr, contextlib.redirect_stdout(printed):
+        os.dup2(stderr.fileno(), 2)  # what C++ writes before it ends the process
         faulthandler.enable(file=stacks)
         faulthandler.register(signal.SIGUSR1, file=stacks)
         with contextlib.redirect_stderr(printed):
             try:
-                answer = Answer("returned", _call(task), printed.getvalue())
+                answer = RankAnswer("returned", _call(task), printed.getvalue())
                 message = cloudpickle.dumps(tuple(answer))
             except BaseException as error:  # whatever the learner's code does, SystemExit included
                 frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
-                frames = [frame for frame in frames if _is_learners(frame[0])]
+                frames = [frame for frame in frames if _is_learner_code(frame[0])]
                 said_last = "".join(traceback.format_exception_only(error)).strip()
-                message = pickle.dumps(tuple(Answer("raised", said_last, printed.getvalue(), frames)))
+                message = pickle.dumps(tuple(RankAnswer("raised", said_last, printed.getvalue(), frames)))
         sender.send_bytes(message)
         while True:
             signal.pause()
@@ -222,9 +224,9 @@ def _call(task: bytes) -> Any:
     return worker(*args)
 
 
-def _is_learners(filename: str) -> bool:
+def _is_learner_code(filename: str) -> bool:
     path = Path(filename)
-    return not filename.startswith("<frozen") and not any(path.is_relative_to(folder) for folder in NOT_THE_LEARNERS)
+    return not filename.startswith("<frozen") and not any(path.is_relative_to(folder) for folder in OTHER_FOLDERS)
 
 
 if __name__ == "__main__":

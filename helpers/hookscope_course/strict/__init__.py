@@ -14,22 +14,22 @@ can ask for more threads. docs/strict.md shows how to test a notebook as on anot
 A cell with `"holds_for": "torch>=2.15"` in its metadata is compared only where such a torch is installed.
 """
 
-from hookscope_course.strict.figures import difference
+from hookscope_course.strict.figures import describe_difference
 from hookscope_course.strict.plugin import (
+    are_same_text,
     pytest_addoption,
     pytest_configure,
     pytest_make_collect_report,
     pytest_runtest_call,
     pytest_runtest_makereport,
-    say_the_same,
 )
 
 __all__ = [
-    "difference",
+    "are_same_text",
+    "describe_difference",
     "pytest_addoption",
     "pytest_configure",
     "pytest_make_collect_report",
     "pytest_runtest_call",
     "pytest_runtest_makereport",
-    "say_the_same",
 ]

@@ -21,8 +21,8 @@ from jupyter_client.manager import KernelManager
 from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 from packaging.requirements import InvalidRequirement, Requirement
 
-from hookscope_course.kernel_settings import KERNEL_ENV, over_files
-from hookscope_course.strict.figures import DATA_URI, difference, figures_in, without_random_ids
+from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
+from hookscope_course.strict.figures import DATA_URI, describe_difference, find_figures, replace_random_ids
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?![\w]|\.\d)")
 SIGNIFICANT = 4  # digits; with fewer, the last one says something: 0.51 is not 0.5, and 0.03028 may be 0.03027
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.continue_on_collection_errors = True  # a notebook that cannot be read stops no other
     sockets = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     config.add_cleanup(sockets.cleanup)
-    nbval.kernel.KernelManager = lambda **settings: KernelManager(config=over_files(sockets.name), **settings)
+    nbval.kernel.KernelManager = lambda **settings: KernelManager(config=open_over_files(sockets.name), **settings)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,7 +88,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Check a cell before nbval runs it (were the cells executed in order?) and after (figures, stderr)."""
     if not isinstance(item, IPyNbCell) or item.options["skip"]:
         return (yield)
-    count, expected = item.cell.execution_count, _expected_count(item)
+    count, expected = item.cell.execution_count, _count_expected(item)
     if expected is not None and count != expected:
         item.raise_cell_error(
             f"saved execution count is {count}, expected {expected}: the notebook was not run from top to bottom; "
@@ -100,15 +100,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     item.compare_outputs = MethodType(_compare, item)
     item.parent.kernel.await_reply = MethodType(await_reply_or_death, item.parent.kernel)
     try:
-        elsewhere = holds_elsewhere(item.cell.metadata.get("holds_for", ""))
+        reason = explain_other_version(item.cell.metadata.get("holds_for", ""))
     except InvalidRequirement as error:
         item.raise_cell_error(f"holds_for in the cell's metadata cannot be read: {error}")
     try:
-        if elsewhere:
+        if reason:
             item.compare_outputs = lambda *_, **__: True
             with suppress(NbCellError):
                 yield
-            pytest.skip(elsewhere)
+            pytest.skip(reason)
         result = yield
     except KernelDiedError as error:
         item.raise_cell_error(str(error))
@@ -117,7 +117,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return result
 
 
-def _expected_count(item: IPyNbCell) -> int | None:
+def _count_expected(item: IPyNbCell) -> int | None:
     """Return the count that a cell has after a run from top to bottom; None for an empty cell, which gets none.
 
     A cell that is marked to be skipped counts where it was run.
@@ -147,15 +147,15 @@ def _check_figures_and_stderr(item: IPyNbCell) -> None:
     for output in fresh:
         if output.get("name") == "stderr":
             item.raise_cell_error(f"the cell wrote to stderr:\n{output.text}")
-    saved_figures, fresh_figures = figures_in(item.cell.outputs), figures_in(fresh)
+    saved_figures, fresh_figures = find_figures(item.cell.outputs), find_figures(fresh)
     if len(saved_figures) != len(fresh_figures):
         item.raise_cell_error(f"{len(saved_figures)} figures were saved, but the cell now draws {len(fresh_figures)}")
     for number, (saved, now) in enumerate(zip(saved_figures, fresh_figures, strict=True), start=1):
-        if problem := difference(saved, now):
+        if problem := describe_difference(saved, now):
             item.raise_cell_error(f"figure {number} of this cell looks different: {problem}")
 
 
-def holds_elsewhere(requirement: str) -> str:
+def explain_other_version(requirement: str) -> str:
     """Say why what a cell printed does not hold here; empty if it does.
 
     Args:
@@ -165,9 +165,9 @@ def holds_elsewhere(requirement: str) -> str:
         packaging.requirements.InvalidRequirement: it cannot be read.
 
     Example:
-        >>> holds_elsewhere("torch>=1.0"), holds_elsewhere("")
+        >>> explain_other_version("torch>=1.0"), explain_other_version("")
         ('', '')
-        >>> holds_elsewhere("pytest<1")  # doctest: +ELLIPSIS
+        >>> explain_other_version("pytest<1")  # doctest: +ELLIPSIS
         'the saved output of this cell is for pytest<1, but pytest ... is installed'
 
     """
@@ -175,44 +175,44 @@ def holds_elsewhere(requirement: str) -> str:
         return ""
     wanted = Requirement(requirement)
     try:
-        here = version(wanted.name)
+        installed = version(wanted.name)
     except PackageNotFoundError:
-        here = "not installed"
+        installed = "not installed"
     else:
-        if wanted.specifier.contains(here, prereleases=True):
+        if wanted.specifier.contains(installed, prereleases=True):
             return ""
-    return f"the saved output of this cell is for {requirement}, but {wanted.name} {here} is installed"
+    return f"the saved output of this cell is for {requirement}, but {wanted.name} {installed} is installed"
 
 
 def _compare(item: IPyNbCell, now: list[Any], saved: list[Any], skip: Iterable[str] | None = None) -> bool:
     """Compare as nbval does, but for random ids in an SVG and, if asked, for last digits."""
     if len(now) == len(saved):
         digits = bool(item.config.option.last_digits)
-        now = [_settled(*pair, digits) for pair in zip(now, saved, strict=True)]
+        now = [_accept_equal_texts(*pair, digits) for pair in zip(now, saved, strict=True)]
     equal: bool = type(item).compare_outputs(item, now, saved, skip)
     return equal
 
 
-def _settled(now: Any, saved: Any, digits: bool) -> Any:
+def _accept_equal_texts(now: Any, saved: Any, digits: bool) -> Any:
     """Return an output, or a part of one, with the texts that were saved where they say the same."""
     if isinstance(now, str) and isinstance(saved, str):
-        if "<svg" in now and without_random_ids(now) == without_random_ids(saved):
+        if "<svg" in now and replace_random_ids(now) == replace_random_ids(saved):
             return saved
-        return saved if digits and say_the_same(now, saved) else now
+        return saved if digits and are_same_text(now, saved) else now
     if isinstance(now, dict) and isinstance(saved, dict):
-        return type(now)({key: _settled(value, saved.get(key), digits) for key, value in now.items()})
+        return type(now)({key: _accept_equal_texts(value, saved.get(key), digits) for key, value in now.items()})
     return now
 
 
-def say_the_same(now: str, saved: str) -> bool:
+def are_same_text(now: str, saved: str) -> bool:
     """Whether two texts differ in nothing but the last digits of long numbers; images in them are not looked at.
 
     Example:
-        >>> say_the_same("loss 0.03028", "loss 0.03027"), say_the_same("loss 0.03028", "loss 0.03026")
+        >>> are_same_text("loss 0.03028", "loss 0.03027"), are_same_text("loss 0.03028", "loss 0.03026")
         (True, False)
-        >>> say_the_same("right: 0.51", "right: 0.5"), say_the_same("6 of 10000", "6 of 10001")
+        >>> are_same_text("right: 0.51", "right: 0.5"), are_same_text("6 of 10000", "6 of 10001")
         (False, False)
-        >>> say_the_same("| 0.197  |", "| 0.1969 |")
+        >>> are_same_text("| 0.197  |", "| 0.1969 |")
         True
 
     """

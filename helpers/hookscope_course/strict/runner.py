@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hookscope_course.kernel_settings import KERNEL_ENV, over_files
+from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
 
 __all__ = ["main"]
 
-SECONDS = 600  # for a cell, unless told otherwise
+CELL_SECONDS = 600  # for a cell, unless told otherwise
 
 
 class NotRunError(Exception):
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("notebooks", nargs="+", metavar="NOTEBOOK", type=Path)
     parser.add_argument(
-        "--timeout", type=float, default=SECONDS, metavar="SECONDS", help="the limit for each cell, 600 by default"
+        "--timeout", type=float, default=CELL_SECONDS, metavar="SECONDS", help="the limit for each cell, 600 by default"
     )
     parser.add_argument(
         "--current-env", action="store_true", help="use this Python instead of the kernel that the notebook names"
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     status = 0
     for path in options.notebooks:
         try:
-            _run(path, options.timeout, options.current_env, KERNEL_ENV if options.steady else {})
+            _run_notebook(path, options.timeout, options.current_env, KERNEL_ENV if options.steady else {})
         except NotRunError as error:
             print(f"{path} was not changed: {error}", file=sys.stderr)
             status = 1
@@ -58,15 +58,15 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _run(path: Path, timeout: float, current_env: bool, environment: dict[str, str]) -> None:
+def _run_notebook(path: Path, timeout: float, current_env: bool, environment: dict[str, str]) -> None:
     import nbformat
     from jupyter_client.kernelspec import NoSuchKernel
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    notebook = _read(path)
-    client = _client(notebook, path, timeout, current_env)
+    notebook = _read_notebook(path)
+    client = _make_client(notebook, path, timeout, current_env)
     before = [dict(cell.metadata) for cell in notebook.cells]
-    markers = [_markers(cell) for cell in notebook.cells]
+    markers = [_find_markers(cell) for cell in notebook.cells]
     for cell, marked in zip(notebook.cells, markers, strict=True):
         asked = {"skip-execution": marked.get("skip"), "raises-exception": marked.get("check_exception")}
         tags = [tag for tag, wanted in asked.items() if wanted]
@@ -91,11 +91,13 @@ def _run(path: Path, timeout: float, current_env: bool, environment: dict[str, s
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr" and marked.get("check", True) and not marked.get("skip"):
                 code = sum(one.cell_type == "code" for one in notebook.cells[:number])
-                raise NotRunError(f"code cell {code}, {_first_line(cell.source)!r}, wrote to stderr:\n{output['text']}")
+                raise NotRunError(
+                    f"code cell {code}, {_get_first_line(cell.source)!r}, wrote to stderr:\n{output['text']}"
+                )
     nbformat.write(notebook, path)
 
 
-def _read(path: Path) -> Any:
+def _read_notebook(path: Path) -> Any:
     import nbformat
 
     try:
@@ -117,7 +119,7 @@ def _read(path: Path) -> Any:
     return notebook
 
 
-def _client(notebook: Any, path: Path, timeout: float, current_env: bool) -> Any:
+def _make_client(notebook: Any, path: Path, timeout: float, current_env: bool) -> Any:
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
@@ -129,13 +131,13 @@ def _client(notebook: Any, path: Path, timeout: float, current_env: bool) -> Any
     where = {"metadata": {"path": str(path.resolve().parent)}}
     named = {"kernel_name": CURRENT_ENV_KERNEL_NAME} if current_env else {}
     client = NotebookClient(
-        notebook, timeout=timeout, resources=where, config=over_files(), record_timing=False, **named
+        notebook, timeout=timeout, resources=where, config=open_over_files(), record_timing=False, **named
     )
     client.kernel_manager_class = Manager
     return client
 
 
-def _markers(cell: Any) -> dict[str, bool]:
+def _find_markers(cell: Any) -> dict[str, bool]:
     """Say what nbval's comments and tags ask of a cell."""
     from nbval.plugin import find_comment_markers, find_metadata_tags
 
@@ -144,5 +146,5 @@ def _markers(cell: Any) -> dict[str, bool]:
     return {**dict(find_metadata_tags(cell.metadata)), **dict(find_comment_markers(cell.source))}
 
 
-def _first_line(source: str) -> str:
+def _get_first_line(source: str) -> str:
     return next((line.strip() for line in source.splitlines() if line.strip()), "")[:80]

@@ -105,8 +105,8 @@ def test_a_chapter_that_is_gone_or_new_is_laid_down(copy: Copy) -> None:
 def test_a_chapter_that_moved_keeps_its_work_and_its_number_goes_to_another(copy: Copy, work: str) -> None:
     (copy.source / "10_versions.ipynb").write_text(page("old"))
     copy.update()
-    (copy.keep / "progress.json").write_text('{"10.1": "then", "11.1": "then"}')
-    (copy.keep / "guesses.json").write_text('{"10.1": "first"}')
+    (copy.state_folder / "progress.json").write_text('{"10.1": "then", "11.1": "then"}')
+    (copy.state_folder / "guesses.json").write_text('{"10.1": "first"}')
     old = copy.folder / "10_versions.ipynb"
     if work:
         old.write_text(work)
@@ -121,18 +121,18 @@ def test_a_chapter_that_moved_keeps_its_work_and_its_number_goes_to_another(copy
     else:
         assert lines[2] == "10_versions.ipynb is now 94_time_machine.ipynb; it had none of your work in it."
         assert not old.exists()
-    assert json.loads((copy.keep / "progress.json").read_text()) == {"10_versions.1": "then", "11.1": "then"}
-    assert json.loads((copy.keep / "guesses.json").read_text()) == {"10_versions.1": "first"}
+    assert json.loads((copy.state_folder / "progress.json").read_text()) == {"10_versions.1": "then", "11.1": "then"}
+    assert json.loads((copy.state_folder / "guesses.json").read_text()) == {"10_versions.1": "first"}
     record_solved("10.2", copy.folder)
     assert copy.update() == [], "said once"
-    assert "10.2" in json.loads((copy.keep / "progress.json").read_text())
+    assert "10.2" in json.loads((copy.state_folder / "progress.json").read_text())
 
 
 @pytest.mark.parametrize("spoiled", ["", "{}", '{"laid": []}', "no JSON \0"])
 def test_without_its_notes_everything_that_differs_is_taken_for_work(copy: Copy, spoiled: str) -> None:
     copy.update()
     (copy.folder / "01_next.ipynb").write_text("my work")
-    (copy.keep / "copy.json").write_text(spoiled)
+    (copy.state_folder / "copy.json").write_text(spoiled)
     copy.update()
     assert words(copy) == {"00_start.ipynb": "one", "01_next-new.ipynb": "one", "01_next.ipynb": "my work"}
 
@@ -195,7 +195,7 @@ def test_killed_at_any_step_nothing_is_lost_and_the_next_run_ends_as_if_nothing_
         assert found["00_start.ipynb"] == "two", step
         assert "my work" in found.values(), step
         assert set(found.values()) == {"my work", "two"}, step
-        assert sorted(path.name for path in copy.keep.iterdir() if path.name.endswith(".old")) == [], step
+        assert sorted(path.name for path in copy.state_folder.iterdir() if path.name.endswith(".old")) == [], step
         shutil.rmtree(copy.folder)
         shutil.copytree(original, copy.folder)
         step += 1
@@ -206,7 +206,7 @@ def test_what_is_saved_at_the_very_moment_of_an_update_stays(copy: Copy, monkeyp
     """JupyterLab saves after the file was looked at, and before it is replaced."""
     copy.update()
     (copy.source / "00_start.ipynb").write_text(page("two"))
-    look, there = copies.hash_of, copy.folder / "00_start.ipynb"
+    look, there = copies.hash_content, copy.folder / "00_start.ipynb"
     looks = 0
 
     def saved_after_the_last_look(content: bytes) -> str:
@@ -216,7 +216,7 @@ def test_what_is_saved_at_the_very_moment_of_an_update_stays(copy: Copy, monkeyp
             there.write_text("saved just now")
         return look(content)
 
-    monkeypatch.setattr(copies, "hash_of", saved_after_the_last_look)
+    monkeypatch.setattr(copies, "hash_content", saved_after_the_last_look)
     copy.update()
     monkeypatch.undo()
     assert looks >= 2
@@ -302,7 +302,7 @@ print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     first, second, *_, last = done.stdout.splitlines()
-    assert first == f"Your copy of the course is ready: {len(copies.chapters(NOTEBOOKS))} notebooks."
+    assert first == f"Your copy of the course is ready: {len(copies.list_chapters(NOTEBOOKS))} notebooks."
     assert second.startswith("0 of ")
     assert last == "False", "it would take seconds"
 
@@ -325,12 +325,12 @@ posix = pytest.mark.skipif(os.name == "nt", reason="links and FIFOs as Unix has 
 def test_links_that_somebody_has_planted_are_not_written_through(copy: Copy, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("of somebody else")
-    copy.keep.mkdir(parents=True)
+    copy.state_folder.mkdir(parents=True)
     for planted in ("00_start.ipynb.new", "00_start.ipynb.checked", f"copy.json.{os.getpid()}.new"):
-        (copy.keep / planted).symlink_to(victim)
+        (copy.state_folder / planted).symlink_to(victim)
     copy.update()
     (copy.folder / "00_start.ipynb").write_text("mine")
-    (copy.keep / "00_start.ipynb.new").symlink_to(victim)
+    (copy.state_folder / "00_start.ipynb.new").symlink_to(victim)
     copy.reset("00")
     assert victim.read_text() == "of somebody else"
     assert victim.stat().st_nlink == 1
@@ -356,7 +356,7 @@ def test_a_folder_for_what_is_known_that_is_a_link_is_refused(copy: Copy, tmp_pa
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     copy.folder.mkdir(parents=True)
-    copy.keep.symlink_to(elsewhere)
+    copy.state_folder.symlink_to(elsewhere)
     with pytest.raises(CopyError, match="is a link"):
         copy.update()
     assert not list(elsewhere.iterdir())
@@ -373,7 +373,7 @@ NONSENSE = {
 def test_what_is_known_may_be_nonsense_and_nothing_is_lost(copy: Copy, what: str) -> None:
     copy.update()
     (copy.folder / "00_start.ipynb").write_text("mine")
-    (copy.keep / "copy.json").write_text(NONSENSE[what])
+    (copy.state_folder / "copy.json").write_text(NONSENSE[what])
     copy.update()
     assert words(copy)["00_start.ipynb"] == "mine"
     assert words(copy)["01_next.ipynb"] == "one"

@@ -10,16 +10,16 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from hookscope_course.kernel_settings import over_files
-from hookscope_course.learner.copies import chapters, edition_of
-from hookscope_course.learner.edition import FOLDED, HANDLE
+from hookscope_course.kernel_settings import open_over_files
+from hookscope_course.learner.copies import list_chapters, make_edition
+from hookscope_course.learner.edition import FOLD_HEADING, FOLDED
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from hookscope_course.practice.question import label, question
 from lessons.build import reading
 from tests.shared.patience import PATIENCE
 
-PAGES = chapters(NOTEBOOKS)
+PAGES = list_chapters(NOTEBOOKS)
 # By chapter: answers whose words or digits stand above their question, and why they give nothing away there.
 NOT_GIVEN_AWAY = {
     "02": {"2": "the weight of the layer, and its gradient"},
@@ -53,7 +53,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def edition(name: str) -> nbformat.NotebookNode:
-    return nbformat.reads(edition_of(NOTEBOOKS / f"{name}.ipynb").decode(), as_version=4)
+    return nbformat.reads(make_edition(NOTEBOOKS / f"{name}.ipynb").decode(), as_version=4)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def folds(edition: nbformat.NotebookNode) -> list[list[nbformat.NotebookNode]]:
             level = 0
         if level:
             found[-1].append(cell)
-        if cell.source == HANDLE:
+        if cell.source == FOLD_HEADING:
             assert cell.metadata[FOLDED]
             level = len(heads[0])
             found.append([])
@@ -140,7 +140,7 @@ def test_no_line_that_only_a_solution_has_is_in_its_bytes(name: str, texts: list
     lines = {line.strip() for text in texts if not text.in_lab for line in text.solution.splitlines()}
     secret = [line for line in lines if len(line) > 8 and line not in rest]
     assert len(secret) >= bool(texts), "else this test would find nothing"
-    page = edition_of(NOTEBOOKS / f"{name}.ipynb").decode()
+    page = make_edition(NOTEBOOKS / f"{name}.ipynb").decode()
     for line in secret:
         assert json.dumps(line, ensure_ascii=False)[1:-1] not in page
 
@@ -240,7 +240,7 @@ def test_run_all_runs_to_the_end_and_solves_nothing(
         edition,
         timeout=PATIENCE,
         kernel_name="python3",
-        config=over_files(),
+        config=open_over_files(),
         resources={"metadata": {"path": str(tmp_path)}},
     ).execute()
     said = [str(output.get("text", output.get("data", {}).get("text/plain"))) for output in outputs(edition)]

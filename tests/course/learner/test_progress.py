@@ -13,7 +13,7 @@ import pytest
 
 from hookscope_course.__main__ import main
 from hookscope_course.learner import progress
-from hookscope_course.learner.copies import KEEP, Copy
+from hookscope_course.learner.copies import STATE_FOLDER, Copy
 from hookscope_course.learner.progress import Progress, read_solved, record_solved
 from hookscope_course.paths import NOTEBOOKS
 from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(made: Path) -> Path:
-    (made / KEEP / "progress.json").unlink(missing_ok=True)
+    (made / STATE_FOLDER / "progress.json").unlink(missing_ok=True)
     return made
 
 
@@ -39,7 +39,7 @@ def test_a_right_answer_is_kept_once_and_a_wrong_one_is_not(copy: Path, monkeypa
         run_cell(code, {"__name__": "__main__", "q9": sample()})
         assert list(read_solved(copy)) == done
     when = read_solved(copy)["09.1"]
-    (copy / KEEP / "progress.json").write_text(json.dumps({"09.1": "long ago"}))
+    (copy / STATE_FOLDER / "progress.json").write_text(json.dumps({"09.1": "long ago"}))
     run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
     assert read_solved(copy) == {"09.1": "long ago"} != {"09.1": when}
 
@@ -107,12 +107,12 @@ def test_elsewhere_nothing_is_kept(tmp_path: Path) -> None:
     assert repr(Progress(tmp_path)) == (
         "This is not your copy of the course, so no progress is saved here. `make lab` opens your copy."
     )
-    assert not list(NOTEBOOKS.glob(f"{KEEP}*"))
+    assert not list(NOTEBOOKS.glob(f"{STATE_FOLDER}*"))
 
 
 @pytest.mark.parametrize("spoiled", ["", "[]", "{", "\0", "[" * 100_000])
 def test_a_spoiled_file_is_begun_again(copy: Path, spoiled: str) -> None:
-    (copy / KEEP / "progress.json").write_text(spoiled)
+    (copy / STATE_FOLDER / "progress.json").write_text(spoiled)
     assert read_solved(copy) == {}
     record_solved("02.1", copy)
     assert list(read_solved(copy)) == ["02.1"]
@@ -120,8 +120,8 @@ def test_a_spoiled_file_is_begun_again(copy: Path, spoiled: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
 def test_no_fifo_is_waited_for(copy: Path) -> None:
-    (copy / KEEP / "progress.json").unlink(missing_ok=True)
-    os.mkfifo(copy / KEEP / "progress.json")
+    (copy / STATE_FOLDER / "progress.json").unlink(missing_ok=True)
+    os.mkfifo(copy / STATE_FOLDER / "progress.json")
     assert read_solved(copy) == {}
 
 

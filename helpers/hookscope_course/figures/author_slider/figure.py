@@ -13,8 +13,16 @@ from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.history_chart import chart
 from hookscope_course.figures.kit.replay import ALL, Choice, Replay
-from hookscope_course.history.authors import SIGNS, claims_of, documents, snippets
-from hookscope_course.history.records import MISSING, history, installed, live, newest, releases, short
+from hookscope_course.history.authors import SIGNS, list_claims, list_documents, read_snippets
+from hookscope_course.history.records import (
+    MISSING,
+    get_current_answers,
+    get_installed_release,
+    get_newest_release,
+    history,
+    releases,
+    shorten_answer,
+)
 
 __all__ = ["AuthorSlider"]
 
@@ -65,8 +73,8 @@ class AuthorSlider(HookWidget):
 
     def __init__(self, document: str = "D0", release: str | None = None) -> None:
         known = releases()
-        at = _place(newest() if release is None else release, known)
-        super().__init__(document=document, _at=at, _releases=known, _documents=documents(), _code=_code())
+        at = _place(get_newest_release() if release is None else release, known)
+        super().__init__(document=document, _at=at, _releases=known, _documents=list_documents(), _code=_code())
         self._show()
 
     @property
@@ -82,9 +90,9 @@ class AuthorSlider(HookWidget):
     def rows(self) -> list[dict[str, object]]:
         """The claims, with what each torch shows and how the claim stands there."""
         rows: list[dict[str, object]] = []
-        for claim in claims_of(self.document):
-            then, now = history(claim.fact)[self.release], live()[claim.fact]
-            here = f"torch {installed()}, run here"
+        for claim in list_claims(self.document):
+            then, now = history(claim.fact)[self.release], get_current_answers()[claim.fact]
+            here = f"torch {get_installed_release()}, run here"
             rows.append(
                 {
                     "claim": claim.id,
@@ -100,13 +108,13 @@ class AuthorSlider(HookWidget):
     @property
     def verdict(self) -> str:
         """How many of the claims are true with either torch, in a sentence or two."""
-        claims = claims_of(self.document)
+        claims = list_claims(self.document)
         then = sum(claim.judge(history(claim.fact)[self.release]) == "true" for claim in claims)
-        now = sum(claim.judge(live()[claim.fact]) == "true" for claim in claims)
+        now = sum(claim.judge(get_current_answers()[claim.fact]) == "true" for claim in claims)
         many = "1 claim that depends" if len(claims) == 1 else f"{len(claims)} claims that depend"
         return (
             f"{self.document} makes {many} on the release of torch. True in torch {self.release}: {then}. "
-            f"True in torch {installed()}, which runs here: {now}."
+            f"True in torch {get_installed_release()}, which runs here: {now}."
         )
 
     def numbers(self) -> Rows:
@@ -120,8 +128,8 @@ class AuthorSlider(HookWidget):
     @traitlets.validate("document")
     def _known_document(self, proposal: Mapping[str, Any]) -> str:
         document: str = proposal["value"]
-        if document not in documents():
-            raise ValueError(f"no document {document!r}; there are {', '.join(documents())}")
+        if document not in list_documents():
+            raise ValueError(f"no document {document!r}; there are {', '.join(list_documents())}")
         return document
 
     @traitlets.observe("document", "_at")
@@ -131,21 +139,25 @@ class AuthorSlider(HookWidget):
             self._show()
 
     def _show(self) -> None:
-        names = [*dict.fromkeys(claim.fact for claim in claims_of(self.document))]
+        names = [*dict.fromkeys(claim.fact for claim in list_claims(self.document))]
         picture = chart(names, self.verdict, marked=self.release)
         with self.hold_sync():
             self.png, self.alt = picture.png, picture.alt
-            self.shown = {"verdict": self.verdict, "rows": [[*row.values()] for row in self.rows], "here": installed()}
+            self.shown = {
+                "verdict": self.verdict,
+                "rows": [[*row.values()] for row in self.rows],
+                "here": get_installed_release(),
+            }
 
 
 def _code() -> dict[str, list[str]]:
-    return {name: [snippets().get(claim.fact, "") for claim in claims_of(name)] for name in documents()}
+    return {name: [read_snippets().get(claim.fact, "") for claim in list_claims(name)] for name in list_documents()}
 
 
 def _shown(answer: str, standing: Any) -> str:
     """Write what a release does; what it does not have can still leave a claim true."""
     if answer != MISSING:
-        return short(answer)
+        return shorten_answer(answer)
     return "nothing in this release contradicts it" if standing == "true" else "this release has no such thing"
 
 
