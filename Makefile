@@ -111,7 +111,7 @@ history: dev
 
 # Likewise: writes lessons/91_chooser/since.json, which the chooser's "since torch" is held to.
 since: dev
-	$(PY) -m lessons.build.since $(RELEASES)
+	$(PY) -m lessons.build.chooser_history $(RELEASES)
 
 # One file with the package and the whole course, for people without git and make.
 wheel: dev

@@ -7,9 +7,10 @@
     python -m lessons.build --pages      write docs/course.md's lists and the teacher's pages, run nothing
 
 A lesson is a folder, `lessons/NN_name/`; its notebook is `notebooks/NN_name.ipynb` and is never edited by hand.
-`reading` reads lessons, `filling` knows what stands for a placeholder, `making` makes the notebook, `running` runs it
-and compares it with the one that was saved, `listing` lists the chapters in docs/course.md, `teaching` and `planning`
-write the teacher's pages and the plans into teaching/, and `__main__` is the command.
+`lesson_source` reads lessons, `placeholders` knows what stands for a placeholder, `chapter_notebook` makes the
+notebook, `execution` runs it and compares it with the one that was saved, `course_page` lists the chapters in
+docs/course.md, `teacher_pages` and `plan_page` write the teacher's pages and the plans into teaching/, and `__main__`
+is the command.
 
 The builder adds what a chapter should not have to repeat: the head of the page (from the lesson's header), the text
 and the verdict of a claim (`{{claim D0.2}}` and `{{verdict D0.2}}`, from claims.toml), the tables of the reference

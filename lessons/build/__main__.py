@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hookscope.samples import has_photo_weights, has_sentence_weights
-from lessons.build import listing, planning
-from lessons.build.making import Chapter, parse
-from lessons.build.reading import LessonError, lesson_files
-from lessons.build.running import execute_all, out_of_step, strangers
+from lessons.build import course_page, plan_page
+from lessons.build.chapter_notebook import Chapter, parse
+from lessons.build.execution import execute_all, out_of_step, strangers
+from lessons.build.lesson_source import LessonError, lesson_files
 
 
 def parse_all(paths: Iterable[Path]) -> Iterator[Chapter | LessonError]:
@@ -53,11 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
         extra = [] if errors else strangers(chapters)
         for path in extra:
             print(f"notebooks/{path.name} has no lesson; delete it or write lessons/{path.stem}/lesson.md")
-        old = not errors and not listing.is_up_to_date(chapters)
+        old = not errors and not course_page.is_up_to_date(chapters)
         if old:
             print("docs/course.md lists other chapters than there are; run: python -m lessons.build")
         try:
-            pages = [] if errors else planning.stale(chapters)
+            pages = [] if errors else plan_page.stale(chapters)
         except LessonError as error:
             print(error, file=sys.stderr)
             return 1
@@ -78,13 +78,13 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 2
     if not errors:
-        listing.write(chapters)
+        course_page.write(chapters)
     failures = asyncio.run(execute_all(todo)) if todo else []
     for failure in failures:
         print(f"\n{failure}", file=sys.stderr)
     if not errors and not failures:
         try:
-            planning.write(chapters)
+            plan_page.write(chapters)
         except LessonError as error:
             errors.append(error)
             print(f"\n{error}", file=sys.stderr)

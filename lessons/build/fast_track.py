@@ -9,8 +9,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from lessons.build import reading
-from lessons.build.reading import name_of
+from lessons.build import lesson_source
+from lessons.build.lesson_source import name_of
 
 MINUTES = 90
 """What all of it may take."""
@@ -25,12 +25,12 @@ _HEADING = re.compile(r"^## (?:(\d+) · )?.+$", re.MULTILINE)
 
 def sections() -> list[tuple[Path, int]]:
     """The marked sections in their order: the lesson, and the number of the section."""
-    return [(path, number) for path in reading.chapter_files() for number in marked_in(path)]
+    return [(path, number) for path in lesson_source.chapter_files() for number in marked_in(path)]
 
 
 def marked_in(path: Path) -> list[int]:
     """The numbers of a lesson's marked sections."""
-    return list(reading.header_of(path).get("fast_track", []))
+    return list(lesson_source.header_of(path).get("fast_track", []))
 
 
 def mark(text: str, marked: list[int]) -> str:
@@ -87,7 +87,7 @@ def way_on(path: Path, number: int) -> NotebookNode:
         words = f"**Fast track.** Go on with section {track[at][1]}."
     else:
         after = track[at][0]
-        title = f"{name_of(after)[:2]} · {reading.header_of(after)['title']}"
+        title = f"{name_of(after)[:2]} · {lesson_source.header_of(after)['title']}"
         link = f"[{title}]({name_of(after)}.ipynb)"
         last = max(section for page, section in track if page == after)
         words = f"**Fast track.** Next: {link}, from the top to the end of section {last}."

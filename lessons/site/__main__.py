@@ -16,12 +16,20 @@ from sphinx.cmd.build import build_main
 from hookscope.widgets.base import HookWidget
 from hookscope_course.learner.copies import MOVED, make_edition
 from hookscope_course.practice.guess_widget import GuessWidget
-from lessons.build import reading
-from lessons.site import chapters, guesses, live, machines, pages, reference, sections
+from lessons.build import lesson_source
+from lessons.site import (
+    chapter_recordings,
+    guess_recordings,
+    markdown_pages,
+    pages,
+    reference,
+    search_index,
+    widget_recordings,
+)
 from lessons.site.cards import cards, social_card
 
 HERE = Path(__file__).resolve().parent
-OUT = reading.ROOT / "build" / "site"
+OUT = lesson_source.ROOT / "build" / "site"
 
 
 def main(out: Path = OUT) -> int:
@@ -41,9 +49,9 @@ def main(out: Path = OUT) -> int:
     status = build_main(["-q", "-W", "--keep-going", "-b", "html", str(source), str(out / "html")])
     name_levels(out / "html")
     redirect(out / "html")
-    machines.write(out / "html")
-    found = sections.write(out / "html")
-    broken = sections.broken_links(out / "html")
+    markdown_pages.write(out / "html")
+    found = search_index.write(out / "html")
+    broken = search_index.broken_links(out / "html")
     print(*broken, sep="\n", end="\n" if broken else "")
     files = [file for file in (out / "html").rglob("*") if file.is_file()]
     made = [file for file in files if file.suffix == ".html"]
@@ -85,11 +93,13 @@ def write_source(source: Path) -> None:
     shutil.copytree(HERE / "templates", source / "_templates")
     for name in ("site.css", "site.js", "guesses.js", "search.js", "favicon.svg"):
         shutil.copy(HERE / name, static)
-    shutil.copy(reading.LESSONS / "00_start_here" / "chapter_00.png", static)
+    shutil.copy(lesson_source.LESSONS / "00_start_here" / "chapter_00.png", static)
     (static / "card.png").write_bytes(social_card())
-    notebooks = sorted(reading.NOTEBOOKS.glob("*.ipynb"))
+    notebooks = sorted(lesson_source.NOTEBOOKS.glob("*.ipynb"))
     cells = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in notebooks}
-    alive = chapters.record([name for name, each in cells.items() if pages.widget_cells(each)], static / "live")
+    alive = chapter_recordings.record(
+        [name for name, each in cells.items() if pages.widget_cells(each)], static / "live"
+    )
     write_guesses(cells, static / "live")
     for path in notebooks:
         page = pages.chapter(path, alive.get(path.stem))
@@ -97,11 +107,11 @@ def write_source(source: Path) -> None:
         (static / "notebooks" / path.name).write_bytes(make_edition(path))
     for name, text in reference.pages().items():
         _write(source / "reference" / f"{name}.rst", text)
-    for path in (reading.ROOT / "teaching").glob("*.md"):
+    for path in (lesson_source.ROOT / "teaching").glob("*.md"):
         _write(source / "teaching" / path.name, pages.document(path))
     for name, place in pages.places().items():
         if name.endswith(".md") and "teaching" not in name and place != "index":
-            _write(source / f"{place}.md", pages.document(reading.ROOT / name))
+            _write(source / f"{place}.md", pages.document(lesson_source.ROOT / name))
     for folder in pages.FOLDERS:
         _write(source / folder / "index.md", list_folder(folder))
     _write(source / "widgets.md", gallery(static / "live"))
@@ -115,8 +125,8 @@ def write_source(source: Path) -> None:
 def write_guesses(cells: dict[str, list[dict[str, Any]]], folder: Path) -> None:
     """Write what the questions of each chapter answer, and the widget that asks them, once."""
     for name, each in cells.items():
-        if answers := guesses.answers_of(each):
-            records = {about: guesses.recorded(about, answer) for about, answer in answers.items()}
+        if answers := guess_recordings.answers_of(each):
+            records = {about: guess_recordings.recorded(about, answer) for about, answer in answers.items()}
             script = f"window.hookscopeGuesses = {json.dumps(records, ensure_ascii=False)};\n"
             (folder / f"guesses-{name[:2]}.js").write_text(script, encoding="utf-8")
     widget = json.dumps({"esm": str(GuessWidget._esm), "css": str(GuessWidget._css)}, ensure_ascii=False)
@@ -126,22 +136,22 @@ def write_guesses(cells: dict[str, list[dict[str, Any]]], folder: Path) -> None:
 def gallery(folder: Path) -> str:
     """The page of the widgets; what they answer goes into `folder`, a script for each."""
     parts = [(HERE / "widgets.md").read_text(encoding="utf-8")]
-    for each in live.LIVE:
+    for each in widget_recordings.LIVE:
         widget = each.make()
-        fits = live.fitting(widget, each.name)
+        fits = widget_recordings.fitting(widget, each.name)
         assert fits, f"{each.name} is too large for a page"
         (folder / f"{each.name}.js").write_text(fits[0], encoding="utf-8")
         parts.append(f"## {each.heading}\n\n{each.words}\n\n{pages.live_place(each.name, _still(widget))}")
     parts.append("## Those that need a kernel\n")
-    for widget in live.still():
-        parts.append(f"### {type(widget).__name__}\n\n{live.sentence(widget)}\n\n{_still(widget)}\n")
+    for widget in widget_recordings.still():
+        parts.append(f"### {type(widget).__name__}\n\n{widget_recordings.sentence(widget)}\n\n{_still(widget)}\n")
         widget.close()
     return "\n".join(parts)
 
 
 def _picker() -> str:
     """LayerPicker, alive on the first page, too."""
-    each = next(each for each in live.LIVE if each.name == "layer_picker")
+    each = next(each for each in widget_recordings.LIVE if each.name == "layer_picker")
     widget = each.make()
     return pages.live_place(each.name, _still(widget))
 
@@ -160,10 +170,10 @@ def list_folder(folder: str) -> str:
 
 def toctrees() -> str:
     """The lists of all pages, as the index has them."""
-    chapters = [path.parent.name for path in reading.chapter_files()]
+    chapters = [path.parent.name for path in lesson_source.chapter_files()]
     lists = {
         "Chapters": chapters,
-        "Look up": [pages.page_of(path.parent.name) for path in reading.reference_files()],
+        "Look up": [pages.page_of(path.parent.name) for path in lesson_source.reference_files()],
         "Begin": ["install", "tour", "course"],
         "The package": [
             "widgets",

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from hookscope_course.practice.question import questions_of
-from lessons.build import reading
+from lessons.build import lesson_source
 
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"')
 _MAP = "A module between its input"  # how the map of all hooks begins, which many chapters show
@@ -27,9 +27,9 @@ def cards(folder: Path) -> str:
 
     """
     made = []
-    for path in reading.chapter_files():
-        name, header = reading.name_of(path), reading.header_of(path)
-        image = picture_of(reading.NOTEBOOKS / f"{name}.ipynb")
+    for path in lesson_source.chapter_files():
+        name, header = lesson_source.name_of(path), lesson_source.header_of(path)
+        image = picture_of(lesson_source.NOTEBOOKS / f"{name}.ipynb")
         if image:
             (folder / f"{name}.png").write_bytes(image)
         questions = len(questions_of(int(name[:2])))
@@ -63,7 +63,7 @@ def social_card() -> bytes:
     words = "See what happens inside\na PyTorch model, change it,\nand learn how hooks work."
     figure.text(0.05, 0.32, words, color="#e8edf2", fontsize=24, linespacing=1.5)
     figure.text(0.05, 0.1, "What is going on inside? Click.", color="#c9a6ff", fontsize=24)
-    picker = Image.open(reading.ROOT / "docs" / "picker.png").convert("RGB")
+    picker = Image.open(lesson_source.ROOT / "docs" / "picker.png").convert("RGB")
     place = figure.add_axes((0.5, 0.1, 0.46, 0.8))
     place.imshow(picker)
     place.set_axis_off()

@@ -1,4 +1,4 @@
-// The questions of a chapter, without a kernel: what the real widget says to each guess was recorded (guesses.py). The guesses
+// The questions of a chapter, without a kernel: what the real widget says to each guess was recorded (guess_recordings.py). The guesses
 // are kept in this browser.
 
 const KEPT = "hookscope guesses";

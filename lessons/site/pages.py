@@ -14,10 +14,10 @@ from nbformat import NotebookNode
 
 from hookscope_course.learner.edition import FOLDED, is_bare_label
 from hookscope_course.practice.question import question
-from lessons.build import reading
-from lessons.build.reading import NOTEBOOKS, ROOT
-from lessons.build.showing import answer_in
-from lessons.site import addresses, guesses
+from lessons.build import lesson_source
+from lessons.build.lesson_source import NOTEBOOKS, ROOT
+from lessons.build.slide_contents import answer_in
+from lessons.site import addresses, guess_recordings
 
 Cell = dict[str, Any]
 _PART = re.compile(r"^(?=\*\*Predict\.\*\*|#{2,6} )", re.MULTILINE)
@@ -80,7 +80,7 @@ def widget_cells(cells: list[Cell]) -> list[str]:
         cell["id"]
         for cell in cells
         if any(WIDGET in each.get("data", {}) for each in cell.get("outputs", []))
-        and not guesses.ABOUT.search("".join(cell["source"]))
+        and not guess_recordings.ABOUT.search("".join(cell["source"]))
         and "solution" not in cell["metadata"].get("tags", [])
     ]
 
@@ -105,7 +105,7 @@ def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any
 
 def _way_in(path: Path, cells: list[Cell]) -> str:
     """What stands below the title: the notebook to load, and how the guesses went."""
-    asked = [guesses.ABOUT.search("".join(cell["source"])) for cell in cells]
+    asked = [guess_recordings.ABOUT.search("".join(cell["source"])) for cell in cells]
     download = DOWNLOAD.format(path.name, ", with nothing answered" if any(map(_asks, cells)) else "")
     for place, address in addresses.launches(path.stem).items():
         download += f' <a href="{html.escape(address)}">Open it in {place}</a>.'
@@ -175,11 +175,11 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
         yield text("<details class='answer'><summary>A solution</summary>\n")
         yield {**cell, "source": source.removeprefix("# solution\n"), "metadata": {}}
         yield text("</details>\n")
-    elif reading.only_imports(source):
+    elif lesson_source.only_imports(source):
         yield {**cell, "metadata": {"imports": True}}
-    elif found := guesses.ABOUT.search(source):
+    elif found := guess_recordings.ABOUT.search(source):
         about = found[1]
-        place = f'<div class="guess" data-guess="{about}">{html.escape(guesses.still(question(about)))}</div>'
+        place = f'<div class="guess" data-guess="{about}">{html.escape(guess_recordings.still(question(about)))}</div>'
         yield {**text(place), "metadata": {"guess": about}}
     else:
         cell, told = _without_compare(cell)

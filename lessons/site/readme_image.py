@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, sync_playwright
 
 from hookscope import samples
 from hookscope.widgets import LayerPicker
-from lessons.site import live
+from lessons.site import widget_recordings
 
 ROOT = Path(__file__).parents[2]
 TARGET = ROOT / "docs" / "picker.png"
@@ -29,13 +29,13 @@ HOLD = 1500
 
 def main() -> None:
     """Take a screenshot after each click, and write them as one animated PNG."""
-    fits = live.fitting(LayerPicker(samples.digit_cnn(), samples.digit(5)), "picker")
+    fits = widget_recordings.fitting(LayerPicker(samples.digit_cnn(), samples.digit(5)), "picker")
     assert fits
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         static = Path(folder) / "_static"
         (static / "live").mkdir(parents=True)
         (static / "live" / "picker.js").write_text(fits[0], encoding="utf-8")
-        site = Path(live.__file__).with_name("site.js").read_text(encoding="utf-8")
+        site = Path(widget_recordings.__file__).with_name("site.js").read_text(encoding="utf-8")
         (static / "site.js").write_text(site, encoding="utf-8")
         page_of = Path(folder) / "index.html"
         page_of.write_text(

@@ -13,7 +13,7 @@ from types import ModuleType
 import hookscope
 import hookscope.captures
 import hookscope.widgets
-from lessons.build import reading
+from lessons.build import lesson_source
 
 # What a reader looks for -> the names, and the words people type for it.
 _PAGES = {
@@ -92,7 +92,9 @@ def used_in(name: str, most: int = 4) -> list[tuple[str, str]]:
         Their pages and titles, such as ("03_forward_hooks", "03 · Forward hooks: watch and change an output").
 
     """
-    chapters = {reading.name_of(path): reading.header_of(path)["title"] for path in reading.chapter_files()}
+    chapters = {
+        lesson_source.name_of(path): lesson_source.header_of(path)["title"] for path in lesson_source.chapter_files()
+    }
     titles = {page: f"{page[:2]} · {title}" for page, title in chapters.items()}
     found = {page: uses[name] for page, uses in _uses().items() if uses[name] and page in titles}
     return [(page, titles[page]) for page in sorted(sorted(found, key=found.__getitem__, reverse=True)[:most])]
@@ -102,7 +104,7 @@ def used_in(name: str, most: int = 4) -> list[tuple[str, str]]:
 def _uses() -> dict[str, Counter[str]]:
     """How often each notebook's code takes each name from hookscope."""
     found: dict[str, Counter[str]] = {}
-    for path in sorted(reading.NOTEBOOKS.glob("*.ipynb")):
+    for path in sorted(lesson_source.NOTEBOOKS.glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         names: Counter[str] = Counter()
         imported: set[str] = set()

@@ -482,7 +482,7 @@ BREAKS = [
     ),
     Break(
         "c13",
-        "lessons/build/filling.py",
+        "lessons/build/placeholders.py",
         '    return sorted(names, key=lambda name: int(name.partition(".")[2]))\n',
         "    return sorted(names)\n",
         "claim D0.10 stands before D0.2",
@@ -491,7 +491,7 @@ BREAKS = [
     ),
     Break(
         "c14",
-        "lessons/build/reading.py",
+        "lessons/build/lesson_source.py",
         "        elif fence[1].startswith(opened[1]) and not fence[2].strip():\n",
         "        elif fence[1].startswith(opened[1]):\n",
         "a fence that is never closed swallows the rest of a lesson without an error",

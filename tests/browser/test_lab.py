@@ -11,13 +11,13 @@ import pytest
 from nbformat import NotebookNode
 from playwright.sync_api import Locator, expect
 
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.lab import KERNEL, Lab
 
-NOTEBOOKS = sorted(path.name for path in reading.NOTEBOOKS.glob("*.ipynb"))
+NOTEBOOKS = sorted(path.name for path in lesson_source.NOTEBOOKS.glob("*.ipynb"))
 # A traceback as well as what is printed to stderr.
 ERRORS = '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]'
-ARTEFACTS = reading.ROOT / "build" / "screenshots"
+ARTEFACTS = lesson_source.ROOT / "build" / "screenshots"
 
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
@@ -64,7 +64,7 @@ def test_no_jupytext_no_nbgrader_and_no_news_in_the_learners_lab(lab: Lab) -> No
 @pytest.mark.slow
 def test_a_clone_that_nobody_trusts_yet_shows_every_saved_picture(lab: Lab) -> None:
     """JupyterLab sanitises its HTML and shows no widget. Every figure of the course must show all the same."""
-    cells = [cell for name in NOTEBOOKS for cell in cells_of(reading.NOTEBOOKS / name) if figures(cell)]
+    cells = [cell for name in NOTEBOOKS for cell in cells_of(lesson_source.NOTEBOOKS / name) if figures(cell)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.folder / "figures.ipynb")
     lab.open("figures.ipynb")
     lab.show_all()
@@ -175,7 +175,7 @@ def cells_of(path: Path) -> list[NotebookNode]:
 def widgets_in(notebook: str) -> int:
     """How many widgets a copy shows: those of the instructor's edition, and the questions that nobody has answered."""
     kind = "application/vnd.jupyter.widget-view+json"
-    cells = cells_of(reading.NOTEBOOKS / notebook)
+    cells = cells_of(lesson_source.NOTEBOOKS / notebook)
     return sum(shows(cell, kind) + ("guess.compare(" in cell.source) for cell in cells)
 
 

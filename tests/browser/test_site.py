@@ -18,7 +18,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from lessons.site import __main__ as site
-from lessons.site import live, sections
+from lessons.site import search_index, widget_recordings
 from tests.shared import ROOT
 from tests.shared.lab import Lab
 from tests.shared.printing import printed
@@ -315,7 +315,7 @@ def test_what_was_not_recorded_is_said(page: Page) -> None:
 
 def test_every_recorded_widget_is_drawn_and_answers(page: Page) -> None:
     page.goto("widgets.html")
-    for each in live.LIVE:
+    for each in widget_recordings.LIVE:
         drawn(page, each.name)
     slider = page.locator("[data-live=versions]")
     before = slider.inner_text()
@@ -365,4 +365,4 @@ def test_what_leads_nowhere_is_found(built: Path, tmp_path: Path) -> None:
     index = page / "index.html"
     text = index.read_text(encoding="utf-8")
     index.write_text(text.replace("</article>", '<a href="nowhere.html">x</a><a href="#no">y</a></article>', 1))
-    assert sections.broken_links(page) == ["index.html: nowhere.html", "index.html: #no"]
+    assert search_index.broken_links(page) == ["index.html: nowhere.html", "index.html: #no"]

@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from hookscope.pictures.mosaic import encode_rgb
 from hookscope.pictures.picture import Picture
 from lessons.build import __main__ as build
-from lessons.build import making, overview, reading, running
+from lessons.build import chapter_notebook, execution, index_page, lesson_source
 from tests.shared.exercises import SAMPLE, TEXT
 from tests.shared.patience import PATIENCE
 
@@ -66,10 +66,10 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     lessons = tmp_path / "lessons"
     (tmp_path / "notebooks").mkdir()
     (lessons / "90_claims").mkdir(parents=True)
-    monkeypatch.setattr(reading, "ROOT", tmp_path)
-    monkeypatch.setattr(reading, "LESSONS", lessons)
-    monkeypatch.setattr(reading, "NOTEBOOKS", tmp_path / "notebooks")
-    reading.claims.cache_clear()
+    monkeypatch.setattr(lesson_source, "ROOT", tmp_path)
+    monkeypatch.setattr(lesson_source, "LESSONS", lessons)
+    monkeypatch.setattr(lesson_source, "NOTEBOOKS", tmp_path / "notebooks")
+    lesson_source.claims.cache_clear()
     (lessons / "90_claims" / "claims.toml").write_text(
         '[[document]]\nid = "D0"\ntitle = "a page"\n\n'
         '[[claim]]\nid = "D0.2"\ndocument = "D0"\ntext = "Hooks need a call."\nverdict = "outdated"\nsince = "1.2"\n'
@@ -77,7 +77,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "course.md").write_text("Mine.\n")
     yield tmp_path
-    reading.claims.cache_clear()
+    lesson_source.claims.cache_clear()
 
 
 def lesson(course: Path, text: str, name: str = "00_small") -> Path:
@@ -144,7 +144,7 @@ def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> 
     assert run() == 0
     assert "1 built, 1 already up to date" in capsys.readouterr().out
 
-    monkeypatch.setattr(making, "folder_fingerprint", lambda folder: b"the package changed")
+    monkeypatch.setattr(chapter_notebook, "folder_fingerprint", lambda folder: b"the package changed")
     assert run("--check") == 1
     assert "the package or its checks have changed" in capsys.readouterr().out
 
@@ -155,7 +155,7 @@ def test_a_picture_in_html_is_stored_once_and_one_alone_stays() -> None:
     outputs = [new_output("display_data", shown | {"image/png": alone})]
     outputs += [new_output("display_data", {"image/png": alone, "text/html": html}) for html in ("<p>Words.</p>", "")]
     notebook = new_notebook(cells=[new_code_cell("", outputs=outputs)])
-    running.store_pictures_small(notebook)
+    execution.store_pictures_small(notebook)
     in_html, with_words, without = (output.data for output in notebook.cells[0].outputs)
     assert set(in_html) == {"text/plain", "text/html"}
     assert 'alt="A black square."' in in_html["text/html"]
@@ -166,7 +166,7 @@ def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(cours
     lesson(course, HEADER + "\n## Exercises\n\n+++\n\nTry.\n\n{{exercise q9}}\n\nWell done.\n")
     text, path = course / "lessons" / "00_small" / "exercises.md", course / "lessons" / "00_small" / "lesson.md"
     text.write_text(SAMPLE)
-    notebook = making.parse(path).notebook
+    notebook = chapter_notebook.parse(path).notebook
     cells = notebook.cells
     words, question, starter, hint, solution, last = cells[-6:]
     assert (words.source, last.source) == ("Try.", "Well done.")
@@ -178,8 +178,8 @@ def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(cours
     tags = [cell.metadata["tags"] for cell in (question, starter, hint, solution)]
     assert tags == [["question"], ["exercise"], ["hint"], ["solution"]], "how a learner's copy tells them apart"
     text.write_text(SAMPLE.replace(TEXT.why.strip(), "Because."))
-    assert making.parse(path).notebook.cells == cells, "no cell says why"
-    assert making.parse(path).notebook.metadata != notebook.metadata, "and still a right answer shows it"
+    assert chapter_notebook.parse(path).notebook.cells == cells, "no cell says why"
+    assert chapter_notebook.parse(path).notebook.metadata != notebook.metadata, "and still a right answer shows it"
 
 
 def test_a_cell_that_holds_for_some_releases_says_so(course: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_cell_that_holds_for_some_releases_says_so(course: Path) -> None:
     lesson(course, HEADER + one.format(">=2.15") + one.format("==2.15.0") + "\n{{exercise q9}}\n" + told)
     text = SAMPLE.replace("3 minutes", "3 minutes · torch>=2.9")
     (course / "lessons" / "00_small" / "exercises.md").write_text(text)
-    *cells, last, words = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells[2:]
+    *cells, last, words = chapter_notebook.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells[2:]
     assert (last.metadata, words.source) == ({"holds_for": "torch>=2.14"}, "*Before torch 2.14, this cell prints 2.*")
     cells = cells[:6]
     assert [cell.metadata.get("holds_for") for cell in cells] == [
@@ -208,7 +208,7 @@ def test_a_bug_of_a_lab_becomes_its_question_and_a_cell_one_level_deeper(course:
     bug = f"### Lab bug\n\n```python\n{TEXT.wrong[0][0]}```\n\n> arrived\n\n### Hints"
     text = re.sub(r"### Starter.*?### Hints", lambda _: bug, SAMPLE, flags=re.DOTALL)
     (course / "lessons" / "00_small" / "exercises.md").write_text(text)
-    cells = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells
+    cells = chapter_notebook.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells
     assert [cell.source for cell in cells[-2:]] == [
         f"#### Exercise 00.1 · easy · 3 minutes\n\n{TEXT.question}",
         TEXT.wrong[0][0].strip(),
@@ -232,19 +232,19 @@ def test_a_changed_check_or_data_file_builds_its_chapter_again_and_no_other(cour
 
 def test_a_chapter_follows_the_rooms_of_the_course_that_it_reads(course: Path, monkeypatch, capsys) -> None:
     reads = HEADER.replace("---\n", "---\nreads: [records]\n", 1)
-    monkeypatch.setattr(making, "COURSE", course / "runtime")
+    monkeypatch.setattr(chapter_notebook, "COURSE", course / "runtime")
     (course / "runtime" / "practice").mkdir(parents=True)
     path = lesson(course, reads)
     with pytest.raises(
-        reading.LessonError, match=r"lesson.md:1: the header reads 'records', which hookscope_course has"
+        lesson_source.LessonError, match=r"lesson.md:1: the header reads 'records', which hookscope_course has"
     ):
-        making.parse(path)
+        chapter_notebook.parse(path)
     room = course / "runtime" / "records"
     room.mkdir()
-    before = making.parse(path).notebook.metadata["hookscope"]
+    before = chapter_notebook.parse(path).notebook.metadata["hookscope"]
     (room / "records.json").write_text("{}")
-    making.folder_fingerprint.cache_clear()
-    assert making.parse(path).notebook.metadata["hookscope"] != before
+    chapter_notebook.folder_fingerprint.cache_clear()
+    assert chapter_notebook.parse(path).notebook.metadata["hookscope"] != before
 
 
 def test_a_page_lists_the_chapters_and_the_pages(course: Path, capsys) -> None:
@@ -405,13 +405,13 @@ def test_check_of_the_real_course_runs_nothing(capsys) -> None:
 
 
 def test_a_chapter_leads_on_in_its_part_and_on_its_routes() -> None:
-    assert overview.ways_on(13) == {18: ["Debug and build"]}
-    assert overview.ways_on(12) == {20: ["Debug and build", "I debug models"]}
-    assert overview.ways_on(21) == {}
-    [cell] = making.next_cells(reading.LESSONS / "13_at_scale" / "lesson.md")
+    assert index_page.ways_on(13) == {18: ["Debug and build"]}
+    assert index_page.ways_on(12) == {20: ["Debug and build", "I debug models"]}
+    assert index_page.ways_on(21) == {}
+    [cell] = chapter_notebook.next_cells(lesson_source.LESSONS / "13_at_scale" / "lesson.md")
     assert cell.source.startswith("**Next:** [14 · Inside a transformer](14_inside_a_transformer.ipynb) · ")
     assert cell.source.endswith("*Debug and build*: next is [18 · Models at work](18_models_at_work.ipynb).")
-    [cell] = making.next_cells(reading.LESSONS / "14_inside_a_transformer" / "lesson.md")
+    [cell] = chapter_notebook.next_cells(lesson_source.LESSONS / "14_inside_a_transformer" / "lesson.md")
     assert cell.source.count("](") == 1, "the next one in its part is the next one anyway"
-    [cell] = making.next_cells(reading.LESSONS / "20_watchdog_report" / "lesson.md")
+    [cell] = chapter_notebook.next_cells(lesson_source.LESSONS / "20_watchdog_report" / "lesson.md")
     assert cell.source.startswith("This is the end of the way *I debug models*.\n\n**Next:** [21 · ")

@@ -12,11 +12,11 @@ from torch import nn
 from hookscope_course import Exercise, Feedback, Wrong, exercises
 from hookscope_course.practice import blind_to
 from hookscope_course.practice.check_options import allowed_by, blind_spots_of
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.cheats import CHEATS, MUST_ACT, other_values, spoil
 from tests.shared.exercises import sample
 
-NUMBERS = [int(reading.name_of(path)[:2]) for path in reading.chapter_files()]
+NUMBERS = [int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()]
 EXERCISES = [exercise for number in NUMBERS for exercise in exercises(number)]
 # These run in other processes, which do not say whether a cheat made a difference: those that do. never_removes is not
 # among them: the solution is a capture, which needs no handle to take its hooks off.

@@ -20,12 +20,12 @@ from torch.optim import Optimizer
 from hookscope import census
 from hookscope_course.figures.chooser.figure import GROUPS, Chooser
 from hookscope_course.history import records
-from lessons.build import reading, since
+from lessons.build import chooser_history, lesson_source
 from tests.shared import ROOT
 from tests.shared.rows import for_each
 from tools import history as make
 
-ROWS = reading.rows_of("chooser.toml", "want")
+ROWS = lesson_source.rows_of("chooser.toml", "want")
 
 
 each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["want"])
@@ -237,7 +237,7 @@ def test_the_widget_has_every_row() -> None:
         chooser.group = "nothing"
 
 
-# --- since when: each row was run on the releases (lessons/build/since.py)
+# --- since when: each row was run on the releases (lessons/build/chooser_history.py)
 
 
 def since_in_words(row: dict) -> str:
@@ -257,18 +257,20 @@ def named(release: str) -> str:
     return f"{major}.{minor}" if patch == "0" or alone else release
 
 
-@pytest.mark.parametrize("row", since.rows(), ids=lambda row: row["want"])
+@pytest.mark.parametrize("row", chooser_history.rows(), ids=lambda row: row["want"])
 def test_a_row_says_since_when_it_was_right_on_the_releases_tried(row: dict) -> None:
-    record = since.read()[row["want"]]
-    assert record["ran"] == since.digest(row), "run `python -m lessons.build.since`: the record is of another snippet"
-    first = since.first_right(record["on"])
+    record = chooser_history.read()[row["want"]]
+    assert record["ran"] == chooser_history.digest(row), (
+        "run `python -m lessons.build.chooser_history`: the record is of another snippet"
+    )
+    first = chooser_history.first_right(record["on"])
     assert [*record["on"]] == sorted(make.RELEASES, key=records.parse_release)
     assert since_in_words(row) == named(first), record["on"]
 
 
-@pytest.mark.parametrize("row", since.rows(), ids=lambda row: row["want"])
+@pytest.mark.parametrize("row", chooser_history.rows(), ids=lambda row: row["want"])
 def test_no_row_was_right_before_torch_had_its_hook(row: dict) -> None:
-    first = since.first_right(since.read()[row["want"]]["on"])
+    first = chooser_history.first_right(chooser_history.read()[row["want"]]["on"])
     lists = [name for name in records.FACTS if name.startswith("hooks_of_")]
     for hook in row["hooks"]:
         having = [release for name in lists for release in records.releases_where(name, hook.rpartition(".")[2])]

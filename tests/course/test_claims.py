@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from lessons.build import filling, reading
+from lessons.build import lesson_source, placeholders
 from tests.course.claims import DEMONSTRATIONS, Found, d2, d3, d4, found_in_facts  # noqa: F401, d2 … add to the first
 from tests.shared.rows import for_each
 
-CLAIMS = reading.claims()["claims"]
-DOCUMENTS = reading.claims()["documents"]
-LESSONS = {reading.name_of(path)[:2]: path.read_text(encoding="utf-8") for path in reading.lesson_files()}
+CLAIMS = lesson_source.claims()["claims"]
+DOCUMENTS = lesson_source.claims()["documents"]
+LESSONS = {lesson_source.name_of(path)[:2]: path.read_text(encoding="utf-8") for path in lesson_source.lesson_files()}
 LESSONS.pop("in")  # the index is no chapter
-RUNS = reading.data_file("claims.toml").parent / "runs"
+RUNS = lesson_source.data_file("claims.toml").parent / "runs"
 
 each_claim = for_each(CLAIMS.values())
 
@@ -43,7 +43,7 @@ def test_a_demonstration_leads_to_the_verdict(claim: str) -> None:
 )
 def test_a_verdict_follows_from_what_was_found(found: Found, verdict: str) -> None:
     assert found.verdict == verdict
-    assert verdict in filling.VERDICTS
+    assert verdict in placeholders.VERDICTS
 
 
 def test_every_claim_has_facts_or_a_demonstration() -> None:
@@ -56,7 +56,7 @@ def test_every_claim_has_facts_or_a_demonstration() -> None:
 def test_claim_is_complete(row: dict[str, str]) -> None:
     assert row["document"] == row["id"].split(".")[0]
     assert row["document"] in DOCUMENTS
-    assert row["verdict"] in filling.VERDICTS
+    assert row["verdict"] in placeholders.VERDICTS
     assert ("since" in row) == (row["verdict"] == "outdated"), "an outdated claim says since when, another does not"
     assert {*row} - {"since", "facts"} == {"id", "document", "text", "verdict", "does", "chapter"}
 

@@ -21,7 +21,7 @@ from hookscope_course.classroom.slide_order import order_slides, split_into_slid
 from hookscope_course.learner.copies import list_chapters
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import read_exercises
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.disks import a_small_disk
 
 CHAPTERS = [path for path in list_chapters(NOTEBOOKS) if path.stem[:2] < "90"]
@@ -38,7 +38,7 @@ def built(path: Path) -> dict[str, Any]:
 
 def secrets(path: Path) -> list[str]:
     """Lines that only the solutions of a chapter have."""
-    texts = read_exercises(reading.LESSONS / path.stem / "exercises.md")
+    texts = read_exercises(lesson_source.LESSONS / path.stem / "exercises.md")
     rest = "\n".join(
         cell.source for cell in nbformat.read(path, as_version=4).cells if not cell.source.startswith("# solution")
     )

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from hookscope_course import Wrong, exercises
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.exercises import NO_RETURN, RIGHT, TRIPLE, prove, sample
 
-NUMBERS = [int(reading.name_of(path)[:2]) for path in reading.chapter_files()]
+NUMBERS = [int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()]
 EXERCISES = [exercise for number in NUMBERS for exercise in exercises(number)]
 
 

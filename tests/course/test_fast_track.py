@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from hookscope_course.learner.edition import make_learner_edition
-from lessons.build import fast_track, reading, timing
-from lessons.build.making import Chapter
+from lessons.build import fast_track, lesson_source, page_minutes
+from lessons.build.chapter_notebook import Chapter
 from tests.shared.exercises import global_hooks
 from tests.shared.lessons import CHAPTERS
 
@@ -44,7 +44,7 @@ def test_it_needs_no_section_that_is_not_marked(chapter: Chapter) -> None:
 
 
 def test_it_takes_90_minutes_at_most(capsys: pytest.CaptureFixture[str]) -> None:
-    minutes = {chapter.number: timing.minutes_of(cells_of(chapter), 0).reading for chapter in TRACK}
+    minutes = {chapter.number: page_minutes.minutes_of(cells_of(chapter), 0).reading for chapter in TRACK}
     with capsys.disabled():
         print(f"\nfast track: {sum(minutes.values())} minutes, {minutes}")
     assert sum(minutes.values()) <= fast_track.MINUTES
@@ -75,8 +75,8 @@ def test_each_marked_section_ends_with_the_way_to_the_next() -> None:
             assert words == f"**Fast track.** Go on with section {following}."
         else:
             assert link
-            assert link[1] == f"{reading.name_of(after)}.ipynb"
-            assert (reading.NOTEBOOKS / link[1]).exists()
+            assert link[1] == f"{lesson_source.name_of(after)}.ipynb"
+            assert (lesson_source.NOTEBOOKS / link[1]).exists()
             assert link[2] == str(max(section for page, section in track if page == after))
     assert said[-1][2] == fast_track.END
     assert "You can now" in fast_track.END

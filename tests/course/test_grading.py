@@ -33,10 +33,10 @@ from hookscope_course.classroom.sandbox import Sandbox, SandboxError
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import LESSONS, NOTEBOOKS
 from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.patience import PATIENCE
 
-NUMBERS = [int(reading.name_of(path)[:2]) for path in reading.chapter_files()]
+NUMBERS = [int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()]
 TEXTS = {text.name: text for text in read_exercises(folder_of(2) / "exercises.md")}
 RIGHT = {name: text.solution for name, text in TEXTS.items()}
 WRONG = {name: text.wrong[1][0] for name, text in TEXTS.items()}

@@ -16,8 +16,8 @@ from hookscope_course.practice import guess as guess_module
 from hookscope_course.practice import guess_results
 from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, questions_of
-from lessons.build import teaching
-from lessons.build.showing import OPENING
+from lessons.build import teacher_pages
+from lessons.build.slide_contents import OPENING
 from tests.shared.lessons import CHAPTERS, REFERENCES
 from tests.shared.rows import for_each
 
@@ -67,7 +67,7 @@ def all_asked() -> list[Asked]:
     for chapter in (*CHAPTERS, *REFERENCES):
         answers = {
             "0" if heading == OPENING else heading.split()[0]: said
-            for heading, said in teaching.answers_of(chapter).items()
+            for heading, said in teacher_pages.answers_of(chapter).items()
         }
         for about, question in questions_of(int(chapter.number)).items():
             (said,) = answers[about.partition(".")[2]]
@@ -126,7 +126,7 @@ def test_what_a_notebook_says_is_read_as_a_value() -> None:
 
 def test_every_section_with_a_number_asks() -> None:
     for chapter in CHAPTERS:
-        sections = [heading.split()[0] for heading in teaching.read_teaching(chapter).sections]
+        sections = [heading.split()[0] for heading in teacher_pages.read_teaching(chapter).sections]
         asked = [about for about in questions_of(int(chapter.number)) if about != f"{chapter.number}.0"]  # the opening
         assert asked == [f"{chapter.number}.{number}" for number in sections]
         assert len(sections) >= 3

@@ -26,7 +26,7 @@ from PIL import Image, ImageDraw, ImageFont
 from hookscope_course.figures import history_chart as chart
 from hookscope_course.figures.author_slider.figure import AuthorSlider
 from hookscope_course.history import authors, facts, records
-from lessons.build import reading
+from lessons.build import lesson_source
 from tools import history as make
 
 CLAIMS = authors.read_dated_claims()
@@ -116,7 +116,7 @@ def test_a_release_without_a_record_is_held_against_the_newest_one() -> None:
 
 
 def test_every_chapter_that_a_fact_names_exists() -> None:
-    numbers = {int(reading.name_of(path)[:2]) for path in reading.chapter_files()}
+    numbers = {int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()}
     for name, one in facts.FACTS.items():
         assert one.chapters, name
         assert set(one.chapters) <= numbers, name
@@ -208,7 +208,7 @@ def test_each_claim_can_be_judged_in_every_release(claim: authors.DatedClaim) ->
 
 
 def test_the_newest_standing_agrees_with_the_verdict_of_the_course() -> None:
-    rows = tomllib.loads((reading.LESSONS / "90_claims" / "claims.toml").read_text(encoding="utf-8"))["claim"]
+    rows = tomllib.loads((lesson_source.LESSONS / "90_claims" / "claims.toml").read_text(encoding="utf-8"))["claim"]
     verdicts = {row["id"]: row["verdict"] for row in rows}
     for identity in {claim.id for claim in CLAIMS}:
         halves = [claim for claim in CLAIMS if claim.id == identity]

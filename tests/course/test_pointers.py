@@ -6,12 +6,12 @@ import re
 from functools import cache
 from typing import Any
 
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.lessons import CHAPTERS
 from tests.shared.rows import for_each
 
-WANTS = [row for row in reading.rows_of("chooser.toml", "want") if "section" in row]
-TERMS = [row for row in reading.rows_of("glossary.toml", "term") if "section" in row]
+WANTS = [row for row in lesson_source.rows_of("chooser.toml", "want") if "section" in row]
+TERMS = [row for row in lesson_source.rows_of("glossary.toml", "term") if "section" in row]
 
 
 @cache

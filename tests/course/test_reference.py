@@ -14,12 +14,12 @@ import traitlets
 from hookscope_course.figures import FactCheck
 from hookscope_course.figures.chooser.figure import GROUPS
 from hookscope_course.learner.edition import FOLDED
-from lessons.build import filling, reading, teaching
+from lessons.build import lesson_source, placeholders, teacher_pages
 from tests.shared.lessons import REFERENCES, parsed
 from tests.shared.rows import for_each
 
 PAGES = {page.name[3:]: page for page in REFERENCES}
-TERMS = reading.rows_of("glossary.toml", "term")
+TERMS = lesson_source.rows_of("glossary.toml", "term")
 
 # A link into a chapter: a reader must be able to get from each row to where it is run.
 CHAPTER = r"\[\d\d(?:, section \d)?\]\((\d\d_\w+)\.ipynb#cell-id=([\w-]+)\)"
@@ -50,7 +50,7 @@ def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: 
     assert re.findall(r"\((\w+)\.ipynb\)", ways) == ["00_start_here", *others, "index"]
 
 
-@pytest.mark.parametrize("path", reading.chapter_files(), ids=reading.name_of)
+@pytest.mark.parametrize("path", lesson_source.chapter_files(), ids=lesson_source.name_of)
 def test_a_chapter_never_goes_on_to_a_reference_page(path) -> None:
     head = parsed(path).notebook.cells[1].source
     assert not [page for page in PAGES.values() if page.name in head]
@@ -88,20 +88,20 @@ def test_each_claim_is_folded_with_its_run_its_verdict_and_its_chapter() -> None
     places = {
         cell.source.partition("\n")[0][4:]: at for at, cell in enumerate(cells) if cell.source.startswith("### D")
     }
-    claims = reading.claims()["claims"]
+    claims = lesson_source.claims()["claims"]
     assert sorted(places) == sorted(claims)
     for name, at in places.items():
         claim = claims[name]
         assert cells[at].metadata[FOLDED]
-        assert cells[at].source == f"### {name}\n\n{filling.claim(name)}"
+        assert cells[at].source == f"### {name}\n\n{placeholders.claim(name)}"
         below = itertools.takewhile(lambda cell: not cell.source.startswith("#"), cells[at + 1 :])
         inside = "\n".join(cell.source for cell in below)
-        assert f"{filling.verdict(name)} " in inside
+        assert f"{placeholders.verdict(name)} " in inside
         assert f"**What torch does.** {claim['does']} Taught in [chapter {claim['chapter']:02}](" in inside
 
 
 def test_the_filter_has_every_claim() -> None:
-    claims = reading.claims()["claims"]
+    claims = lesson_source.claims()["claims"]
     shown = {row["id"]: row for row in FactCheck("no_grad")._rows}
     assert shown.keys() == claims.keys()
     for name, row in shown.items():
@@ -125,7 +125,7 @@ def test_the_fourteen_are_the_claims_that_are_wrong_or_outdated_and_three_that_h
     sections[-1] = sections[-1].partition("\n## ")[0]
     assert len(sections) == 14
     assert PAGES["claims"].header["title"].startswith("Fourteen things")
-    claims, answers = reading.claims()["claims"], teaching.answers_of(PAGES["claims"])
+    claims, answers = lesson_source.claims()["claims"], teacher_pages.answers_of(PAGES["claims"])
     cited = {section.partition("\n")[0]: re.findall(r"\(#(D\d\.\d+)\)", section) for section in sections}
     for number, (heading, names) in enumerate(cited.items(), 1):
         (answer,) = answers[f"{number} · {heading}"]
@@ -147,13 +147,13 @@ def heading_at(link: str) -> str:
     """The heading to which a link into a chapter leads."""
     found = re.fullmatch(CHAPTER, link)
     assert found, link
-    chapter = next(path for path in reading.chapter_files() if reading.name_of(path) == found[1])
+    chapter = next(path for path in lesson_source.chapter_files() if lesson_source.name_of(path) == found[1])
     (cell,) = [cell for cell in parsed(chapter).notebook.cells if cell.id == found[2]]
     return re.findall(r"^## (.+)$", cell.source, re.MULTILINE)[-1]
 
 
 def test_each_document_is_introduced_before_its_claims() -> None:
-    for document in reading.claims()["documents"].values():
+    for document in lesson_source.claims()["documents"].values():
         (section,) = [
             cell.source
             for cell in PAGES["claims"].notebook.cells
@@ -176,15 +176,15 @@ def test_what_a_fragment_of_the_ledger_needs_is_imported_before_it() -> None:
 
 def test_the_ledger_counts_its_verdicts() -> None:
     intro = text("claims").split("## D0")[0]
-    verdicts = [claim["verdict"] for claim in reading.claims()["claims"].values()]
+    verdicts = [claim["verdict"] for claim in lesson_source.claims()["claims"].values()]
     assert f"{len(verdicts)} claims of 5 documents" in intro
     assert len(verdicts) == 63
     said = {word: int(count) for word, count in re.findall(r"[✓◐↺✗?]\s(\w+(?:\u00a0\w+)?) (\d+)", intro)}
-    assert said == {verdict.replace(" ", "\u00a0"): verdicts.count(verdict) for verdict in filling.VERDICTS}
+    assert said == {verdict.replace(" ", "\u00a0"): verdicts.count(verdict) for verdict in placeholders.VERDICTS}
 
 
 def test_the_chooser_has_for_each_want_an_answer_lines_and_a_folded_proof() -> None:
-    wants = reading.rows_of("chooser.toml", "want")
+    wants = lesson_source.rows_of("chooser.toml", "want")
     cells = PAGES["chooser"].notebook.cells
     group = ""
     for want in wants:
@@ -219,7 +219,7 @@ def test_a_term_has_a_sentence_a_place_and_words_in_their_own_script(term: dict)
         assert cell.source.startswith(f"### {term['want']}\n")
     else:
         where = where.replace("\u00a0§\u00a0", ", section ")
-        assert where == filling.link(term["chapter"], term["section"])
+        assert where == placeholders.link(term["chapter"], term["section"])
         heading = heading_at(where)
         assert heading == term["section"] or heading.startswith(f"{term['section']} · ")
     assert re.search(r"[\uac00-\ud7a3]", term.get("korean", "가"))
@@ -236,7 +236,7 @@ def test_a_term_has_a_sentence_a_place_and_words_in_their_own_script(term: dict)
 )
 def test_a_placeholder_that_stands_for_nothing_is_named(what: str, name: str, message: str) -> None:
     with pytest.raises(LookupError, match=re.escape(message)):
-        filling.fill(what, name)
+        placeholders.fill(what, name)
 
 
 @pytest.mark.parametrize(
@@ -244,4 +244,4 @@ def test_a_placeholder_that_stands_for_nothing_is_named(what: str, name: str, me
 )
 def test_a_link_to_no_chapter_or_section_is_named(chapter: int, section: int, message: str) -> None:
     with pytest.raises(LookupError, match=message):
-        filling.link(chapter, section)
+        placeholders.link(chapter, section)

@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from lessons.build.shrinking import shrink, shrink_in
+from lessons.build.image_compression import shrink, shrink_in
 
 
 def png(pixels, mode=None):

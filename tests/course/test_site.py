@@ -39,9 +39,19 @@ from hookscope_course.figures.author_slider.figure import AuthorSlider
 from hookscope_course.figures.kit.replay import ALL
 from hookscope_course.practice import guess_results
 from hookscope_course.practice.question import question, questions_of
-from lessons.build import reading
+from lessons.build import lesson_source
 from lessons.site import __main__ as site
-from lessons.site import addresses, cards, chapters, guesses, live, machines, pages, reference, sections
+from lessons.site import (
+    addresses,
+    cards,
+    chapter_recordings,
+    guess_recordings,
+    markdown_pages,
+    pages,
+    reference,
+    search_index,
+    widget_recordings,
+)
 from tests.shared import ROOT
 from tests.shared.language import gpt2
 
@@ -100,10 +110,10 @@ def test_imports_are_folded_but_not_twice() -> None:
     assert made[5].startswith("<details class='answer'")
 
 
-@pytest.mark.parametrize("path", reading.chapter_files(), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", lesson_source.chapter_files(), ids=lambda path: path.parent.name)
 def test_every_reason_and_all_that_follows_it_is_in_its_fold(path: Path) -> None:
     """36 of 95 stood outside once, those with the next heading in the same cell."""
-    cells = pages.chapter(reading.NOTEBOOKS / f"{reading.name_of(path)}.ipynb")["cells"]
+    cells = pages.chapter(lesson_source.NOTEBOOKS / f"{lesson_source.name_of(path)}.ipynb")["cells"]
     depth, is_told, reasons = 0, False, 0
     for each in cells:
         source = "".join(each["source"])
@@ -117,7 +127,7 @@ def test_every_reason_and_all_that_follows_it_is_in_its_fold(path: Path) -> None
                 is_told, reasons = True, reasons + 1
         if is_told and source.strip() != "</details>":
             assert depth == 1, source[:200]
-    built = (reading.NOTEBOOKS / f"{reading.name_of(path)}.ipynb").read_text(encoding="utf-8")
+    built = (lesson_source.NOTEBOOKS / f"{lesson_source.name_of(path)}.ipynb").read_text(encoding="utf-8")
     assert reasons == built.count("**Why.**") > 2
 
 
@@ -127,7 +137,7 @@ def test_a_heading_ends_what_is_folded() -> None:
     assert made[-2:] == ["</details>\n", '<span id="Next"></span><span id="cell-id=abc"></span>\n\n## Next']
 
 
-@pytest.mark.parametrize("path", sorted(reading.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(lesson_source.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_page_closes_what_it_opens_and_shows_no_solution(path: Path) -> None:
     cells = pages.chapter(path)["cells"]
     depth = 0
@@ -144,17 +154,17 @@ def test_every_page_closes_what_it_opens_and_shows_no_solution(path: Path) -> No
     assert str(ROOT) not in text
 
 
-ASKING = [path.parent.name for path in reading.lesson_files() if (path.parent / "guesses.toml").exists()]
+ASKING = [path.parent.name for path in lesson_source.lesson_files() if (path.parent / "guesses.toml").exists()]
 
 
 @pytest.mark.parametrize("name", ASKING)
 def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guess_results, "_outcomes", {})
-    cells = json.loads((reading.NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-    answers = guesses.answers_of(cells)
+    cells = json.loads((lesson_source.NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    answers = guess_recordings.answers_of(cells)
     assert {*answers} == {*questions_of(int(name[:2]))}
     for about, answer in answers.items():
-        asked, record = question(about), guesses.recorded(about, answer)
+        asked, record = question(about), guess_recordings.recorded(about, answer)
         texts = record["texts"]
         right = [key for key, (*_, mood, _) in record["first"].items() if mood == "right"]
         assert right, about
@@ -179,12 +189,12 @@ def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch
 
 def test_an_answer_that_a_question_does_not_offer_is_an_error() -> None:
     ask = cell("code", ASKS)
-    assert guesses.answers_of([ask, compared("guess.compare(found)", "7")]) == {"03.1": "7"}
+    assert guess_recordings.answers_of([ask, compared("guess.compare(found)", "7")]) == {"03.1": "7"}
     with pytest.raises(LookupError, match="the answer '8' is nothing that the question offers"):
-        guesses.answers_of([ask, compared("guess.compare(found)", "8")])
+        guess_recordings.answers_of([ask, compared("guess.compare(found)", "8")])
     with pytest.raises(LookupError, match=r"no cell shows the answer to 03\.1"):
-        guesses.answers_of([ask, cell("code", "run()")])
-    assert doctest.testmod(guesses).failed == 0
+        guess_recordings.answers_of([ask, cell("code", "run()")])
+    assert doctest.testmod(guess_recordings).failed == 0
 
 
 def test_links_lead_to_pages_and_what_is_no_page_stays_as_words() -> None:
@@ -208,12 +218,12 @@ def test_the_reference_has_everything_public_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_recorded_widget_answers_as_the_real_one_and_is_left_as_it_was() -> None:
-    versions = next(each for each in live.LIVE if each.name == "versions")
+    versions = next(each for each in widget_recordings.LIVE if each.name == "versions")
     recipe = AuthorSlider.replay
-    record = live.recorded(versions.make(), "versions", recipe, next(iter(recipe.choices.values())))
+    record = widget_recordings.recorded(versions.make(), "versions", recipe, next(iter(recipe.choices.values())))
     real = versions.make()
     real.document, real._at = "D1", 3
-    answer = record["answers"][live._key(["D1", 3])]
+    answer = record["answers"][widget_recordings._key(["D1", 3])]
     values = record["values"]
     shown = {
         name: values[each["is"]] if isinstance(each, dict) and "is" in each else each for name, each in answer.items()
@@ -221,22 +231,22 @@ def test_a_recorded_widget_answers_as_the_real_one_and_is_left_as_it_was() -> No
     assert shown["alt"] == real.alt
     assert shown["document"] == "D1"
     assert not re.search(r"/(home|root|work)/", json.dumps(record))
-    assert live.fitting(real, "versions")
+    assert widget_recordings.fitting(real, "versions")
     assert (real.document, real._at) == ("D1", 3)
 
 
 def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
     picker = LayerPicker(nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU()), torch.ones(1, 1, 8, 8), channel=1)
-    everything, words = live.fitting(picker, "small") or ("", "")
+    everything, words = widget_recordings.fitting(picker, "small") or ("", "")
     assert "Layers and channels" in words
-    monkeypatch.setattr(live, "MOST", len(everything) - 1)
-    layers, words = live.fitting(picker, "small") or ("", "")
+    monkeypatch.setattr(widget_recordings, "MOST", len(everything) - 1)
+    layers, words = widget_recordings.fitting(picker, "small") or ("", "")
     assert "channels and *More choices* need a kernel" in words
     assert 0 < len(layers) < len(everything)
-    monkeypatch.setattr(live, "MOST", 1000)
-    assert live.fitting(picker, "small") is None
+    monkeypatch.setattr(widget_recordings, "MOST", 1000)
+    assert widget_recordings.fitting(picker, "small") is None
     assert (picker.layer, picker.channel) == ("0", 1)
-    assert live.fitting(GradientPlayground(), "large") is None
+    assert widget_recordings.fitting(GradientPlayground(), "large") is None
 
 
 def test_the_cells_of_a_patch_map_are_answered_on_the_site() -> None:
@@ -245,7 +255,7 @@ def test_the_cells_of_a_patch_map_are_answered_on_the_site() -> None:
         net, torch.ones(1, 3), layers="*", source="zero", channels=range(4), metric=lambda y: y.sum()
     )
     patches = PatchMap(swept)
-    script, words = live.fitting(patches, "patches") or ("", "")
+    script, words = widget_recordings.fitting(patches, "patches") or ("", "")
     assert "Cells are answered" in words
     record = json.loads(script.partition(" = ")[2].rstrip(";\n"))
     assert {tuple(json.loads(key)[:2]) for key in record["answers"]} == {*product("01", range(4))}
@@ -253,7 +263,7 @@ def test_the_cells_of_a_patch_map_are_answered_on_the_site() -> None:
 
 def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None:
     playground = GradientPlayground(guess=True)
-    script, words = live.fitting(playground, "playground") or ("", "")
+    script, words = widget_recordings.fitting(playground, "playground") or ("", "")
     assert "Tasks and passes" in words
     assert (playground.task, playground.runs) == (0, 0), "it is left as it was"
     record = json.loads(script.partition(" = ")[2].rstrip(";\n"))
@@ -292,7 +302,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
 )
 def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choice: dict[str, Any]) -> None:
     widget = make()
-    script, words = live.fitting(widget, "figure") or ("", "")
+    script, words = widget_recordings.fitting(widget, "figure") or ("", "")
     assert words == ALL or make is Chooser
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     assert record["free"], "what was not recorded is no problem: the script in the page does all of it"
@@ -305,7 +315,7 @@ def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choi
 
 def test_every_channel_and_factor_is_answered_on_the_site() -> None:
     figure = SilenceChannel(samples.digit_cnn(), samples.digit(1))
-    script, words = live.fitting(figure, "silence") or ("", "")
+    script, words = widget_recordings.fitting(figure, "silence") or ("", "")
     assert words == ALL
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     # The slider has steps of a tenth, and JavaScript writes 1, not 1.0.
@@ -316,14 +326,14 @@ def test_every_channel_and_factor_is_answered_on_the_site() -> None:
 
 def test_the_river_answers_its_own_texts_on_the_site() -> None:
     river = ResidualRiver(samples.story_lm(), "the dogs near the cat", lens=False)
-    script, words = live.fitting(river, "river") or ("", "")
+    script, words = widget_recordings.fitting(river, "river") or ("", "")
     assert "texts of your own need a kernel" in words
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     assert set(record["answers"]) == {json.dumps([text]) for text in river._texts}
     assert (record["controls"], record["quiet"]) == (["text"], ["token", "depth", "tap"])
     assert {*re.findall(r"put\(model, \{ ?(\w+)", record["esm"])} <= {"text", "token", "depth", "tap"}
     assert river.text == "the dogs near the cat", "it is left as it was"
-    assert len(script) < live.MOST / 4
+    assert len(script) < widget_recordings.MOST / 4
 
 
 def test_a_question_is_no_widget_that_has_to_be_recorded() -> None:
@@ -342,7 +352,7 @@ def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
 
     def recorded() -> dict[str, str]:
         notebook.write_text(json.dumps({"cells": cells, "metadata": {"kernelspec": {}}}))
-        return dict(chapters.of_notebook(notebook, tmp_path))
+        return dict(chapter_recordings.of_notebook(notebook, tmp_path))
 
     with pytest.raises(RuntimeError, match=r"01_x.ipynb, cell def: now LayerPicker.* saved LayerPicker$") as error:
         recorded()
@@ -360,10 +370,10 @@ def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
 
 def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_path: Path) -> None:
     made = cards.cards(tmp_path)
-    for path in reading.chapter_files():
-        name = reading.name_of(path)
+    for path in lesson_source.chapter_files():
+        name = lesson_source.name_of(path)
         assert f'<a class="card" href="{name}.html">' in made
-        assert html.escape(reading.header_of(path)["promise"]) in made
+        assert html.escape(lesson_source.header_of(path)["promise"]) in made
         assert (f"{name}.png" in made) == (tmp_path / f"{name}.png").exists()
     sizes = [path.read_bytes() for path in tmp_path.iterdir()]
     assert len(sizes) > 12
@@ -372,7 +382,7 @@ def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_
 
 def test_all_lessons_and_docs_are_in_the_lists_of_the_site() -> None:
     lists = site.toctrees()
-    for path in reading.lesson_files():
+    for path in lesson_source.lesson_files():
         assert f"\n{pages.page_of(path.parent.name)}\n" in lists
     for name in pages.DOCS:
         assert f"\n{name}\n" in lists
@@ -386,7 +396,7 @@ def test_the_old_address_of_a_chapter_leads_to_the_new_one(tmp_path: Path) -> No
     text = (tmp_path / "10_versions.html").read_text()
     assert 'content="0; url=94_time_machine.html"' in text
     assert '<a href="94_time_machine.html">' in text
-    assert (reading.NOTEBOOKS / "94_time_machine.ipynb").exists()
+    assert (lesson_source.NOTEBOOKS / "94_time_machine.ipynb").exists()
 
 
 def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
@@ -396,7 +406,7 @@ def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
         "<div class='cell'><pre>x = 1</pre><p>2</p></div></section></section></article>"
     )
     (tmp_path / "91_chooser.html").write_text(page)
-    _, found = sections.sections_of(tmp_path)
+    _, found = search_index.sections_of(tmp_path)
     assert found["url"] == "91_chooser.html#see-it"
     assert (found["heading"], found["asked"], found["page"]) == ("See it", "look at it, watch", "Page")
     assert found["weight"] > 1
@@ -415,19 +425,19 @@ def test_no_two_files_have_one_page() -> None:
 
 def test_programs_find_each_page_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOOKSCOPE_SITE", raising=False)
-    assert doctest.testmod(machines).failed == 0
+    assert doctest.testmod(markdown_pages).failed == 0
     page = (
         "<article><h1>One</h1><p>See <a href='b.html#c'>it</a>.</p><ul><li>x</li><li>y</li></ul><img alt='A cat'>"
         "<table><tr><th>a</th><th>b</th></tr><tr><td>1|2</td><td><code>c</code></td></tr></table></article>"
     )
     (tmp_path / "03_one.html").write_text(page)
-    machines.write(tmp_path)
+    markdown_pages.write(tmp_path)
     text = (tmp_path / "03_one.md").read_text()
     assert "See [it](b.md#c).\n\n- x\n- y\n\n[Image: A cat]\n\n| a | b |\n| --- | --- |\n| 1\\|2 | `c` |\n" in text
     assert "## Chapters\n\n- [One](03_one.md)\n" in (tmp_path / "llms.txt").read_text()
     assert not (tmp_path / "sitemap.xml").exists(), "a sitemap needs the address of the site"
     monkeypatch.setenv("HOOKSCOPE_SITE", "https://example.org/hooks")
-    machines.write(tmp_path)
+    markdown_pages.write(tmp_path)
     assert "<loc>https://example.org/hooks/03_one.html</loc>" in (tmp_path / "sitemap.xml").read_text()
     assert "(https://example.org/hooks/03_one.md)" in (tmp_path / "llms.txt").read_text()
 
@@ -436,7 +446,7 @@ def test_a_chapter_opens_elsewhere_where_the_repository_is_known(monkeypatch: py
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     assert addresses.launches("03_forward_hooks") == {}
     monkeypatch.setenv("GITHUB_REPOSITORY", "someone/hookscope")
-    page = "".join(of(pages.chapter(reading.NOTEBOOKS / "03_forward_hooks.ipynb")["cells"]))
+    page = "".join(of(pages.chapter(lesson_source.NOTEBOOKS / "03_forward_hooks.ipynb")["cells"]))
     assert "https://mybinder.org/v2/gh/someone/hookscope/HEAD?labpath=course%2F03_forward_hooks.ipynb" in page
     assert "https://codespaces.new/someone/hookscope" in page
     assert "hookscope_course course" in (ROOT / "postBuild").read_text(), "what makes course/ on Binder"

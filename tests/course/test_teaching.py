@@ -16,19 +16,19 @@ from hookscope_course.classroom.slide_order import order_slides
 from hookscope_course.learner.copies import list_chapters, make_edition
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.question import questions_of
-from lessons.build import planning, teaching
-from lessons.build.making import Chapter, exercises_of
-from lessons.build.reading import LessonError
-from lessons.build.showing import OPENING
+from lessons.build import plan_page, teacher_pages
+from lessons.build.chapter_notebook import Chapter, exercises_of
+from lessons.build.lesson_source import LessonError
+from lessons.build.slide_contents import OPENING
 from tests.shared.lessons import CHAPTERS
 
-PLAN = (teaching.folder() / "plan.md").read_text(encoding="utf-8")
+PLAN = (teacher_pages.folder() / "plan.md").read_text(encoding="utf-8")
 ALL = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.number)
 
 
 @ALL
 def test_a_page_lists_the_wrong_guesses_and_what_each_is_told(chapter: Chapter) -> None:
-    page = teaching.page(chapter)
+    page = teacher_pages.page(chapter)
     for about, question in questions_of(int(chapter.number)).items():
         number = about.partition(".")[2]
         below = page.split(f"\n## {number if number != '0' else OPENING} · ")[1].split("\n## ")[0]
@@ -40,18 +40,18 @@ def test_a_page_lists_the_wrong_guesses_and_what_each_is_told(chapter: Chapter) 
 
 @ALL
 def test_a_page_has_answers_solutions_and_messages(chapter: Chapter) -> None:
-    page = (teaching.folder() / f"{chapter.name}.md").read_text(encoding="utf-8")
+    page = (teacher_pages.folder() / f"{chapter.name}.md").read_text(encoding="utf-8")
     for exercise in exercises_of(chapter.source).values():
         assert exercise.solution.strip() in page
         assert all(message in page and code.strip() in page for code, message in exercise.wrong)
-    for heading, found in teaching.answers_of(chapter).items():
+    for heading, found in teacher_pages.answers_of(chapter).items():
         below = page.split(f"## {heading} · ")[1]
         assert all(f"`{answer}`" in below for answer in found), heading
 
 
 @ALL
 def test_a_page_names_the_slides_that_a_class_sees(chapter: Chapter) -> None:
-    page = (teaching.folder() / f"{chapter.name}.md").read_text(encoding="utf-8")
+    page = (teacher_pages.folder() / f"{chapter.name}.md").read_text(encoding="utf-8")
     slides: list[str] = []
     for cell in order_slides(json.loads(chapter.target.read_text(encoding="utf-8")))["cells"]:
         if "slideshow" in cell["metadata"]:
@@ -61,14 +61,14 @@ def test_a_page_names_the_slides_that_a_class_sees(chapter: Chapter) -> None:
     answered = {int(number) for number in re.findall(r"^- slide (\d+): the answer", page, re.MULTILINE)}
     assert asked == {at for at, slide in enumerate(slides, 1) if re.search(r"^guess = Guess\(", slide, re.M)}
     assert answered == {at for at, slide in enumerate(slides, 1) if re.search(r"^guess\.compare\(", slide, re.M)}
-    for heading in teaching.read_teaching(chapter).sections:
+    for heading in teacher_pages.read_teaching(chapter).sections:
         below = page.split(f"## {heading} · ")[1]
         first = int(re.search(r"\*\*On the screen\.\*\* Slides (\d+) to \d+\.", below)[1])  # type: ignore[index]
         assert slides[first - 1].startswith(f"## {heading}\n")
 
 
 def test_a_page_says_what_is_shown_and_what_is_not_counted() -> None:
-    page = (teaching.folder() / "02_call_order.md").read_text(encoding="utf-8")
+    page = (teacher_pages.folder() / "02_call_order.md").read_text(encoding="utf-8")
     assert re.search(r"^- slide \d+: a picture\. Modules as boxes in boxes\.$", page, re.MULTILINE)
     assert "(plan.md#at-the-projector)" in page
     how = PLAN.split("## At the projector")[1].split("\n## ")[0]
@@ -77,7 +77,7 @@ def test_a_page_says_what_is_shown_and_what_is_not_counted() -> None:
 
 @ALL
 def test_the_minutes_of_the_parts_are_those_of_the_chapter(chapter: Chapter) -> None:
-    parts = teaching.parts_of(chapter)
+    parts = teacher_pages.parts_of(chapter)
     assert sum(part.minutes.exercises for part in parts) == chapter.minutes.exercises
     # Each part is rounded, and so is the sum.
     assert abs(sum(part.minutes.reading for part in parts) - chapter.minutes.reading) <= len(parts) / 2
@@ -85,34 +85,34 @@ def test_the_minutes_of_the_parts_are_those_of_the_chapter(chapter: Chapter) -> 
 
 
 def test_the_pages_are_in_step() -> None:
-    assert len([*teaching.folder().glob("*.md")]) == len(CHAPTERS) + 1  # and the plan
-    assert planning.stale(CHAPTERS) == [], "run: python -m lessons.build --pages"
+    assert len([*teacher_pages.folder().glob("*.md")]) == len(CHAPTERS) + 1  # and the plan
+    assert plan_page.stale(CHAPTERS) == [], "run: python -m lessons.build --pages"
 
 
 def test_a_page_that_was_edited_or_is_of_no_chapter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teaching, "folder", lambda: tmp_path)
-    monkeypatch.setattr(planning, "folder", lambda: tmp_path)
-    monkeypatch.setattr(planning, "source", lambda: tmp_path / "plan.toml")
+    monkeypatch.setattr(teacher_pages, "folder", lambda: tmp_path)
+    monkeypatch.setattr(plan_page, "folder", lambda: tmp_path)
+    monkeypatch.setattr(plan_page, "source", lambda: tmp_path / "plan.toml")
     (tmp_path / "plan.toml").write_text('text = ""\nprojector = ""\ngrading = ""\nplan = []\n')
-    planning.write(CHAPTERS[:3])
+    plan_page.write(CHAPTERS[:3])
     assert {path.name for path in tmp_path.iterdir()} >= {"plan.md", f"{CHAPTERS[2].name}.md"}
-    assert planning.stale(CHAPTERS[:3]) == []
+    assert plan_page.stale(CHAPTERS[:3]) == []
     (tmp_path / "plan.md").write_text("edited", encoding="utf-8")
     (tmp_path / "77_gone.md").write_text("", encoding="utf-8")
-    assert planning.stale(CHAPTERS[:3]) == ["plan.md", "77_gone.md"]
+    assert plan_page.stale(CHAPTERS[:3]) == ["plan.md", "77_gone.md"]
 
 
 def test_the_plans_add_up_and_fit() -> None:
     units = re.findall(r"^\| ([^|]+) \| ([^|]+) \| (\d+) of (\d+) \| ([^|]*) \| (\d*) \|$", PLAN, re.MULTILINE)
     assert [limit for *_, limit, _, _ in units[:2]] == ["45", "90"]
-    assert len(units) == sum(len(plan["unit"]) for plan in tomllib.loads(planning.source().read_text())["plan"])
+    assert len(units) == sum(len(plan["unit"]) for plan in tomllib.loads(plan_page.source().read_text())["plan"])
     for name, now, total, limit, later, alone in units:
         assert sum(map(int, re.findall(r"\((\d+)\)(?:<br>|$)", now))) == int(total) <= int(limit), name
         assert sum(map(int, re.findall(r"\((\d+)\)(?:<br>|$)", later))) == int(alone or 0), name
 
 
 def test_the_plans_name_what_there_is_with_its_minutes() -> None:
-    headings = {f"{one.number} {part.heading}": part for one in CHAPTERS for part in teaching.parts_of(one)}
+    headings = {f"{one.number} {part.heading}": part for one in CHAPTERS for part in teacher_pages.parts_of(one)}
     minutes = {t.number: t.minutes for one in CHAPTERS for t in exercises_of(one.source).values()}
     for row in re.findall(r"^\| [^|]+ \| ([^|]+) \| \d+ of", PLAN, re.MULTILINE):
         for piece in row.strip().split("<br>"):
@@ -126,7 +126,7 @@ def test_the_plans_name_what_there_is_with_its_minutes() -> None:
 
 def test_the_term_takes_every_exercise_and_section() -> None:
     term = re.split(r"^## A term of \d+ weeks$", PLAN, flags=re.MULTILINE)[1]
-    wanted = [f"{one.number} {part.heading}" for one in CHAPTERS for part in teaching.parts_of(one)]
+    wanted = [f"{one.number} {part.heading}" for one in CHAPTERS for part in teacher_pages.parts_of(one)]
     wanted = [name for name in wanted if name[3].isdigit()]
     wanted += [f"exercise {t.number}" for one in CHAPTERS for t in exercises_of(one.source).values()]
     assert [name for name in wanted if term.count(f"{name} (") != 1] == []
@@ -136,18 +136,18 @@ def test_a_unit_that_does_not_fit_and_a_section_that_is_not_there_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = tmp_path / "plan.toml"
-    monkeypatch.setattr(planning, "source", lambda: plan)
+    monkeypatch.setattr(plan_page, "source", lambda: plan)
     text = (
         'text = ""\nprojector = ""\n[[plan]]\nname = "x"\nminutes = {}\ntext = ""\n'
         'unit = [{{ name = "Monday", class = ["02: {}"] }}]\n'
     )
     plan.write_text(text.format(3, "1"))
     with pytest.raises(LessonError, match=r"'Monday' takes \d+ minutes, and has 3"):
-        planning.plan_page(CHAPTERS)
+        plan_page.plan_page(CHAPTERS)
     for name in ("9", "q9"):
         plan.write_text(text.format(90, name))
         with pytest.raises(LessonError, match=rf"plan.toml:1: chapter 02 has no (section|exercise) '{name}'"):
-            planning.plan_page(CHAPTERS)
+            plan_page.plan_page(CHAPTERS)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_a_page_that_is_not_complete_is_refused(old: str, new: str, complaint: s
     moved = replace(chapter, source=source)
     text = chapter.source.with_name("teaching.md").read_text(encoding="utf-8")
     source.with_name("teaching.md").write_text(text, encoding="utf-8")
-    teaching.read_teaching(moved)
+    teacher_pages.read_teaching(moved)
     source.with_name("teaching.md").write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(LessonError, match=complaint):
-        teaching.read_teaching(moved)
+        teacher_pages.read_teaching(moved)
 
 
 def told_to_teachers() -> list[bytes]:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lessons.build import reading
+from lessons.build import lesson_source
 
-(ROW,) = (row for row in reading.rows_of("chooser.toml", "want") if "bar of a trainer" in row["want"])
+(ROW,) = (row for row in lesson_source.rows_of("chooser.toml", "want") if "bar of a trainer" in row["want"])
 
 
 def recipe() -> Any:

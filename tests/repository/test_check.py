@@ -128,7 +128,7 @@ def test_a_chapter_is_found_by_its_folder(checkout: Checkout) -> None:
 
 
 REACHED = {
-    "lessons/build/making.py": ("tests/course/test_build.py", "imports lessons.build"),
+    "lessons/build/chapter_notebook.py": ("tests/course/test_build.py", "imports lessons.build"),
     "helpers/hookscope_course/ranks/group.py": ("tests/course/test_ranks.py", "imports hookscope_course.ranks"),
     "helpers/hookscope_course/figures/gradient_playground/figure.js": (
         "tests/course/figures/test_gradient_playground.py",

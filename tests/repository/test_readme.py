@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from lessons.build import reading
+from lessons.build import lesson_source
 from lessons.site import readme_image
 from tests.shared import ROOT
 from tools import examples
@@ -47,8 +47,8 @@ def test_the_readme_is_read_in_a_minute() -> None:
 
 def test_the_readme_leads_to_every_chapter_and_page() -> None:
     linked = {*re.findall(r"\(notebooks/(\w+)\.ipynb\)", README)}
-    pages = [*reading.chapter_files(), *reading.reference_files()]
-    assert sorted(linked) == sorted(reading.name_of(path) for path in pages)
+    pages = [*lesson_source.chapter_files(), *lesson_source.reference_files()]
+    assert sorted(linked) == sorted(lesson_source.name_of(path) for path in pages)
 
 
 def test_the_image_moves_and_is_small() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lessons.build import __main__ as build
-from lessons.build import filling, reading
+from lessons.build import lesson_source, placeholders
 from tests.shared import ROOT
 from tests.shared.lessons import CHAPTERS
 from tests.shared.rows import for_each
@@ -28,7 +28,7 @@ def tracked_files() -> list[Path]:
 
 
 TEXTS = [path for path in tracked_files() if path.suffix not in {".safetensors", ".png"}]
-MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and reading.LESSONS not in path.parents]
+MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and lesson_source.LESSONS not in path.parents]
 
 # Written in pieces, so that this file does not find itself.
 REGISTRY_HOSTS = [
@@ -77,7 +77,7 @@ def text_of(path: Path) -> str:
 @cache
 def anchors(path: Path) -> set[str]:
     """What a link may have after the #: a notebook's headings as JupyterLab names them, a page's as a forge does."""
-    name = filling.anchor if path.suffix == ".ipynb" else slug
+    name = placeholders.anchor if path.suffix == ".ipynb" else slug
     headings = {name(heading) for heading in re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)}
     if path.suffix != ".ipynb":
         return headings
@@ -91,7 +91,7 @@ def links(text: str) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
-PAGES = [*MARKDOWN, *sorted(reading.NOTEBOOKS.glob("*.ipynb"))]
+PAGES = [*MARKDOWN, *sorted(lesson_source.NOTEBOOKS.glob("*.ipynb"))]
 
 
 @for_each(PAGES)
@@ -118,7 +118,10 @@ def test_a_page_lists_every_chapter_with_its_title_and_minutes() -> None:
 def test_a_page_lists_every_reference_page_with_its_title() -> None:
     page = (ROOT / "docs" / "course.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[([^\]]+)\]\(\.\./notebooks/(\w+)\.ipynb\)", page, re.MULTILINE)
-    assert listed == [(reading.header_of(path)["title"], reading.name_of(path)) for path in reading.reference_files()]
+    assert listed == [
+        (lesson_source.header_of(path)["title"], lesson_source.name_of(path))
+        for path in lesson_source.reference_files()
+    ]
 
 
 def test_lessons_and_notebooks_are_in_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ import hookscope
 from hookscope_course.learner.copies import list_chapters, make_edition
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.exercise_parser import read_exercises
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared import ROOT
 from tests.shared.lab import serving
 from tests.shared.patience import PATIENCE
@@ -212,7 +212,7 @@ def test_exercises_are_checked_by_the_installed_course(installed: Installed) -> 
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1].count(str(installed.place)) == 2
     assert str(ROOT) not in done.stdout
-    number = len(read_exercises(reading.LESSONS / "01_calling_a_module" / "exercises.md"))
+    number = len(read_exercises(lesson_source.LESSONS / "01_calling_a_module" / "exercises.md"))
     kept = json.loads((installed.folder / "course" / ".hookscope" / "progress.json").read_text())
     assert len(kept) == number
 

@@ -3,14 +3,14 @@
 from functools import cache
 from pathlib import Path
 
-from lessons.build import making, reading
+from lessons.build import chapter_notebook, lesson_source
 
 
 @cache
-def parsed(path: Path) -> making.Chapter:
+def parsed(path: Path) -> chapter_notebook.Chapter:
     """One page, shared by all tests of a process: to be read, not written."""
-    return making.parse(path)
+    return chapter_notebook.parse(path)
 
 
-CHAPTERS = [parsed(path) for path in reading.chapter_files()]
-REFERENCES = [parsed(path) for path in reading.reference_files() if reading.name_of(path) != "index"]
+CHAPTERS = [parsed(path) for path in lesson_source.chapter_files()]
+REFERENCES = [parsed(path) for path in lesson_source.reference_files() if lesson_source.name_of(path) != "index"]

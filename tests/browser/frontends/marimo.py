@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Browser, Page
 
-from lessons.build.reading import NOTEBOOKS
+from lessons.build.lesson_source import NOTEBOOKS
 from lessons.site.pages import widget_cells
 from tests.browser.frontends.trying import Tried
 from tests.shared.lab import PATIENCE, SIZE

@@ -24,7 +24,7 @@ from hookscope_course.chapters import ch20_watchdog_report as watchdog_report
 from hookscope_course.chapters.ch20_training_runs import healthy_run, is_finite, lost_run, norm_net, record_run
 from hookscope_course.chapters.ch20_watchdog_report import review
 from hookscope_course.practice.feedback_card import Card
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.exercises import answered
 
 (EXERCISE,) = exercises(20)
@@ -347,7 +347,7 @@ def fingerprint() -> str:
 def test_the_runs_are_the_same_to_the_bit_with_other_instructions() -> None:
     code = "from tests.course.chapters import test_ch20_watchdog_report as this; print(this.fingerprint())"
     plain = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}
-    command, root = [sys.executable, "-c", code], reading.LESSONS.parent
+    command, root = [sys.executable, "-c", code], lesson_source.LESSONS.parent
     other = subprocess.run(command, env=os.environ | plain, cwd=root, check=True, capture_output=True, text=True)
     assert other.stdout.split() == [fingerprint()]
 

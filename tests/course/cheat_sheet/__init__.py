@@ -13,12 +13,12 @@ import torch
 from torch import nn
 from torch.autograd import graph
 
-from lessons.build import reading
+from lessons.build import lesson_source
 
 # These files are not named test_*.py; without this, a failed assert in them would not say what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("elsewhere", "stored", "everywhere")))
 
-PAGE = next(path for path in reading.reference_files() if reading.name_of(path) == "93_cheat_sheet")
+PAGE = next(path for path in lesson_source.reference_files() if lesson_source.name_of(path) == "93_cheat_sheet")
 TEXT = PAGE.read_text(encoding="utf-8")
 OPTIMIZER = import_module("torch.optim.optimizer")  # `torch.optim` has no attribute of this name
 GLOBAL = {

@@ -19,7 +19,7 @@ from hookscope import widgets
 from hookscope.widgets import base
 from hookscope_course import figures
 from hookscope_course.figures import registry
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.course.figures.table import FIGURES
 from tests.shared import ROOT
 from tests.shared.recorded import hooks_on
@@ -69,7 +69,7 @@ def test_these_are_all_figures() -> None:
 
 def test_the_registry_says_which_chapters_show_a_figure() -> None:
     shown = {}
-    for path in reading.lesson_files():
+    for path in lesson_source.lesson_files():
         for name in set(re.findall(rf"\b({'|'.join(registry.FIGURES)})\(", path.read_text(encoding="utf-8"))):
             shown.setdefault(name, []).append(int(path.parent.name[:2]))
     assert {name: tuple(sorted(chapters)) for name, chapters in shown.items()} == {

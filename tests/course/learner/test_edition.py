@@ -16,7 +16,7 @@ from hookscope_course.learner.edition import FOLD_HEADING, FOLDED
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from hookscope_course.practice.question import label, question
-from lessons.build import reading
+from lessons.build import lesson_source
 from tests.shared.patience import PATIENCE
 
 PAGES = list_chapters(NOTEBOOKS)
@@ -58,7 +58,7 @@ def edition(name: str) -> nbformat.NotebookNode:
 
 @pytest.fixture
 def texts(name: str) -> list[ExerciseText]:
-    file = reading.LESSONS / name / "exercises.md"
+    file = lesson_source.LESSONS / name / "exercises.md"
     return read_exercises(file) if file.exists() else []
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from lessons.build import filling, reading, timing
-from lessons.build.reading import name_of
+from lessons.build import lesson_source, page_minutes, placeholders
+from lessons.build.lesson_source import name_of
 
 ROUTES = {
     "I have 90 minutes (single sections)": ("●", {0, 3, 7, 8, 11}),
@@ -32,12 +32,12 @@ _SHORT = {
 
 def parts() -> list[dict[str, Any]]:
     """The parts of the course in their order."""
-    return list(tomllib.loads((reading.LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"])
+    return list(tomllib.loads((lesson_source.LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"])
 
 
 def ways_on(number: int) -> dict[int, list[str]]:
     """Return the chapters that follow a chapter in its part and on the routes, each with what it follows in."""
-    is_whole = (reading.LESSONS / "index").is_dir()  # a course without an index has no parts
+    is_whole = (lesson_source.LESSONS / "index").is_dir()  # a course without an index has no parts
     orders = {part["name"]: part["chapters"] for part in parts()} if is_whole else {}
     orders |= {name: sorted(chapters) for name, (sign, chapters) in ROUTES.items() if sign != "●"}
     found: dict[int, list[str]] = {}
@@ -59,22 +59,22 @@ def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
         minutes_of: tells a lesson's minutes, given its path.
 
     """
-    paths = {int(name_of(path)[:2]): path for path in reading.chapter_files()}
+    paths = {int(name_of(path)[:2]): path for path in lesson_source.chapter_files()}
     yield nbformat.v4.new_markdown_cell(_map({number: minutes_of(path) for number, path in paths.items()}))
     for part in parts():
         rows = []
         for number in part["chapters"]:
             path = paths[number]
-            header = reading.header_of(path)
+            header = lesson_source.header_of(path)
             title = f"[{number:02} · {header['title']}]({name_of(path)}.ipynb)"
             rows.append((title, header["promise"], str(minutes_of(path))))
-        table = filling.table(("Chapter", "What for", "Minutes"), rows)
+        table = placeholders.table(("Chapter", "What for", "Minutes"), rows)
         yield nbformat.v4.new_markdown_cell(f"### {part['name']}\n\n{part['after']}\n\n{table}")
 
 
 def _map(minutes: Mapping[int, int]) -> str:
     """A column for each part, a link for each chapter, signs for the routes and how long these take."""
-    names = {int(name_of(path)[:2]): name_of(path) for path in reading.chapter_files()}
+    names = {int(name_of(path)[:2]): name_of(path) for path in lesson_source.chapter_files()}
 
     def entry(number: int | None) -> str:
         if number is None:
@@ -85,7 +85,7 @@ def _map(minutes: Mapping[int, int]) -> str:
 
     columns = parts()
     rows = zip_longest(*(part["chapters"] for part in columns))
-    table = filling.table([part["name"] for part in columns], [[*map(entry, row)] for row in rows])
+    table = placeholders.table([part["name"] for part in columns], [[*map(entry, row)] for row in rows])
     legend = " · ".join(
         f"{sign} {name}" + ("" if sign == "●" else f": {sum(map(minutes.__getitem__, chapters))} minutes")
         for name, (sign, chapters) in ROUTES.items()
@@ -101,17 +101,17 @@ def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
 
     """
     rows, total = [], 0
-    for path in reading.chapter_files():
+    for path in lesson_source.chapter_files():
         sections = _by_section(cells_of(path))
         opening = sections[0]
-        for number in reading.header_of(path).get("fast_track", []):
-            minutes = timing.minutes_of([*opening, *sections[number]], 0).reading
+        for number in lesson_source.header_of(path).get("fast_track", []):
+            minutes = page_minutes.minutes_of([*opening, *sections[number]], 0).reading
             opening = []  # it is read once
-            (title,) = (head for head in reading.headings(path) if head.startswith(f"{number} · "))
-            link = filling.link(int(name_of(path)[:2]), number)
+            (title,) = (head for head in lesson_source.headings(path) if head.startswith(f"{number} · "))
+            link = placeholders.link(int(name_of(path)[:2]), number)
             rows.append((link, title.partition(" · ")[2], str(minutes)))
             total += minutes
-    table = filling.table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
+    table = placeholders.table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         f"### I have 90 minutes\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. Then "
         "take an exercise of each of these chapters. The sections are marked *Fast track* in the chapters. You can "

@@ -1,7 +1,7 @@
 """Run every row of the chooser on releases of torch, to know since when it does what it says.
 
-    python -m lessons.build.since               the rows that changed, on every release of `make history`
-    python -m lessons.build.since 2.0.0 2.16.0  every row, on these releases only
+    python -m lessons.build.chooser_history               the rows that changed, on every release of `make history`
+    python -m lessons.build.chooser_history 2.0.0 2.16.0  every row, on these releases only
 
 All rows on all releases take a quarter of an hour, a changed row a few minutes. What came of it goes to
 lessons/91_chooser/since.json, after each release. A test holds the `since` of each row to it. Runs where Python can
@@ -17,10 +17,10 @@ import sys
 from typing import Any
 
 from hookscope_course.history import records
-from lessons.build import reading
+from lessons.build import lesson_source
 from tools import history as make
 
-RECORDS = reading.data_file("since.json")
+RECORDS = lesson_source.data_file("since.json")
 # Runs on every Python since 3.7. Each row gets a process of its own, which an old torch may kill or hold for ever; to
 # import torch each time would take most of the time.
 _RUNNER = """
@@ -56,7 +56,7 @@ print(json.dumps(found))
 
 def rows() -> list[dict[str, Any]]:
     """Return the rows of the chooser that need nothing but torch."""
-    return [row for row in reading.rows_of("chooser.toml", "want") if "hookscope" not in row["snippet"]]
+    return [row for row in lesson_source.rows_of("chooser.toml", "want") if "hookscope" not in row["snippet"]]
 
 
 def digest(row: dict[str, Any]) -> str:

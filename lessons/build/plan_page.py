@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lessons.build import reading
-from lessons.build.filling import table
-from lessons.build.making import Chapter, exercises_of
-from lessons.build.reading import LessonError, where
-from lessons.build.showing import OPENING
-from lessons.build.teaching import Part, at_class_pace, folder, pages, parts_of
+from lessons.build import lesson_source
+from lessons.build.chapter_notebook import Chapter, exercises_of
+from lessons.build.lesson_source import LessonError, where
+from lessons.build.placeholders import table
+from lessons.build.slide_contents import OPENING
+from lessons.build.teacher_pages import Part, at_class_pace, folder, pages, parts_of
 
 _NAMED = {"opening": OPENING, "documents": "What the documents say", "recap": "Recap"}
 
@@ -33,7 +33,7 @@ class Piece:
 
 def source() -> Path:
     """Where the plans are written."""
-    return reading.LESSONS / "plan.toml"
+    return lesson_source.LESSONS / "plan.toml"
 
 
 class Planner:

@@ -12,7 +12,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from hookscope_course.classroom.slide_order import split_into_slides
-from lessons.build.making import Chapter
+from lessons.build.chapter_notebook import Chapter
 
 OPENING = "Opening"
 _ANSWER = re.compile(r"^No guess this time\. It is (.*)\.$", re.DOTALL)

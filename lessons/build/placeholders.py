@@ -11,8 +11,8 @@ from typing import Any
 
 from hookscope_course.figures.chooser.figure import GROUPS
 from hookscope_course.figures.fact_check.figure import SIGNS
-from lessons.build import reading
-from lessons.build.reading import claims, name_of
+from lessons.build import lesson_source
+from lessons.build.lesson_source import claims, name_of
 
 VERDICTS = {
     "holds": "Holds",
@@ -50,7 +50,7 @@ def place_of(heading: str) -> str:
     It works in a notebook that is only being opened, by JupyterLab 4.6. The name of the heading does not: the headings
     are drawn later, and a name such as "3 · Hooks" is not found at all.
     """
-    return f"cell-id={reading.cell_id(reading.heading_key(heading))}"
+    return f"cell-id={lesson_source.cell_id(lesson_source.heading_key(heading))}"
 
 
 def link(chapter: int, section: int | str) -> str:
@@ -60,9 +60,9 @@ def link(chapter: int, section: int | str) -> str:
         LookupError: there is no such chapter, or no such section in it.
 
     """
-    for path in reading.chapter_files():
+    for path in lesson_source.chapter_files():
         if name_of(path).startswith(f"{chapter:02}_"):
-            for heading in reading.headings(path):
+            for heading in lesson_source.headings(path):
                 if heading == section or heading.startswith(f"{section} · "):
                     place = f", section {section}" if isinstance(section, int) else ""
                     return f"[{chapter:02}{place}]({name_of(path)}.ipynb#{place_of(heading)})"
@@ -112,13 +112,13 @@ def verdict(name: str) -> str:
 def does(name: str) -> str:
     """What torch does where the document claims this, and the chapter that is about it."""
     row = claim_named(name)
-    (chapter,) = [path for path in reading.chapter_files() if name_of(path).startswith(f"{row['chapter']:02}_")]
+    (chapter,) = [path for path in lesson_source.chapter_files() if name_of(path).startswith(f"{row['chapter']:02}_")]
     return f"**What torch does.** {row['does']} Taught in [chapter {row['chapter']:02}]({name_of(chapter)}.ipynb)."
 
 
 def claims_run_here(document: str) -> list[str]:
     """The claims of a document that run on the ledger's own page, in order: those of which runs/ has a fragment."""
-    runs = reading.data_file("claims.toml").parent / "runs"
+    runs = lesson_source.data_file("claims.toml").parent / "runs"
     names = (path.stem for path in runs.glob(f"{document}.*.md"))
     return sorted(names, key=lambda name: int(name.partition(".")[2]))
 
@@ -168,7 +168,7 @@ def claims_count(_: str) -> str:
 
 def drawing(name: str) -> str:
     """An SVG from the folder of a lesson, with what its `desc` says for those who cannot see it."""
-    svg = reading.data_file(f"{name}.svg").read_text(encoding="utf-8")
+    svg = lesson_source.data_file(f"{name}.svg").read_text(encoding="utf-8")
     found = re.search(r"<desc>(.+?)</desc>", svg, re.DOTALL)
     if not found:
         raise LookupError(f"{name}.svg has no desc")
@@ -186,7 +186,7 @@ def option(row: dict[str, Any]) -> str:
 
 def chooser() -> list[tuple[str, list[tuple[str, str, str, str]]]]:
     """The groups of the chooser: heading, and for each row text, snippet, where its output holds, what others show."""
-    rows, found = reading.rows_of("chooser.toml", "want"), []
+    rows, found = lesson_source.rows_of("chooser.toml", "want"), []
     for group, heading in GROUPS.items():
         sections = []
         for row in (row for row in rows if row["group"] == group):
@@ -209,7 +209,7 @@ def chooser() -> list[tuple[str, list[tuple[str, str, str, str]]]]:
 
 def glossary(_: str) -> str:
     """The table of the glossary, and folded below it what the documents call the terms."""
-    rows = reading.rows_of("glossary.toml", "term")
+    rows = lesson_source.rows_of("glossary.toml", "term")
     lines = [
         (
             f"**{row['english']}**",
@@ -241,9 +241,9 @@ def link_to_want(want: str) -> str:
         LookupError: the chooser has no such row.
 
     """
-    if want not in {row["want"] for row in reading.rows_of("chooser.toml", "want")}:
+    if want not in {row["want"] for row in lesson_source.rows_of("chooser.toml", "want")}:
         raise LookupError(f"chooser.toml has no want '{want}'")
-    (page,) = [name_of(path) for path in reading.reference_files() if name_of(path).endswith("_chooser")]
+    (page,) = [name_of(path) for path in lesson_source.reference_files() if name_of(path).endswith("_chooser")]
     return f"[chooser]({page}.ipynb#{place_of(want)})"
 
 

@@ -1,6 +1,6 @@
 """Record the widgets of a chapter as its cells make them: run the notebook's cells, and at each widget record it.
 
-    python -m lessons.site.chapters FOLDER 02_call_order 06_layer_picker    # a script for each widget, into FOLDER
+    python -m lessons.site.chapter_recordings FOLDER 02_call_order 06_layer_picker  # a script for each widget
 
 The cells run in a process of their own, as in a kernel: they may set anything.
 """
@@ -22,8 +22,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from hookscope.widgets.base import HookWidget
 from hookscope_course.kernel_settings import KERNEL_ENV
-from lessons.build.reading import NOTEBOOKS, ROOT
-from lessons.site import live
+from lessons.build.lesson_source import NOTEBOOKS, ROOT
+from lessons.site import widget_recordings
 from lessons.site.pages import WIDGET, widget_cells
 
 
@@ -43,7 +43,7 @@ def record(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
     """
     halves = [each for each in (names[::2], names[1::2]) if each]
     settings = os.environ | KERNEL_ENV | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'helpers'}"}
-    command = [sys.executable, "-m", "lessons.site.chapters", str(folder)]
+    command = [sys.executable, "-m", "lessons.site.chapter_recordings", str(folder)]
     running = [
         subprocess.Popen([*command, *half], env=settings, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for half in halves
@@ -80,7 +80,7 @@ def of_notebook(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
             if cell["id"] in left:
                 left.remove(cell["id"])
                 name = f"{path.stem[:2]}-{cell['id']}"
-                if fits := live.fitting(_shown(done.result, cell, path), name):
+                if fits := widget_recordings.fitting(_shown(done.result, cell, path), name):
                     script, words = fits
                     (folder / f"{name}.js").write_text(script, encoding="utf-8")
                     yield cell["id"], words

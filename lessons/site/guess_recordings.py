@@ -19,7 +19,7 @@ from hookscope_course.practice.blank import ____
 from hookscope_course.practice.guess import Comparison
 from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, label, question
-from lessons.build.showing import answer_in
+from lessons.build.slide_contents import answer_in
 
 ABOUT = re.compile(r"^guess = Guess\(.*?about=\"(\d\d\.\d+)\"", re.MULTILINE)
 ANY = -987654321

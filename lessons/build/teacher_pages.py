@@ -26,12 +26,12 @@ from nbformat import NotebookNode
 
 from hookscope_course.practice.exercise_parser import ExerciseText
 from hookscope_course.practice.question import Question, questions_of
-from lessons.build import filling, reading, timing
-from lessons.build.filling import table
-from lessons.build.making import Chapter, exercises_of
-from lessons.build.reading import LessonError, where
-from lessons.build.showing import OPENING, answer_in, on_screen
-from lessons.build.timing import Minutes
+from lessons.build import lesson_source, page_minutes, placeholders
+from lessons.build.chapter_notebook import Chapter, exercises_of
+from lessons.build.lesson_source import LessonError, where
+from lessons.build.page_minutes import Minutes
+from lessons.build.placeholders import table
+from lessons.build.slide_contents import OPENING, answer_in, on_screen
 
 # The chapters' 510 minutes of reading hold 70 Predicts, one every 7 minutes. A class takes about 3.5 minutes more for
 # each: one to vote, two to argue with a neighbour, half a one until the last has run the cell. (7 + 3.5) / 7 = 1.5.
@@ -105,7 +105,9 @@ def parts_of(chapter: Chapter) -> list[Part]:
     return [
         Part(
             heading,
-            timing.minutes_of(below, sum(given[c.metadata["exercise"]] for c in below if "exercise" in c.metadata)),
+            page_minutes.minutes_of(
+                below, sum(given[c.metadata["exercise"]] for c in below if "exercise" in c.metadata)
+            ),
         )
         for heading, below in cells.items()
     ]
@@ -187,7 +189,7 @@ def _screen(chapter: Chapter, heading: str) -> Iterator[str]:
     first, last, seen = on_screen(chapter)[heading]
     place = f"../notebooks/{chapter.target.name}"
     if heading != OPENING:  # which has no heading of its own
-        place += f"#{filling.place_of(heading)}"
+        place += f"#{placeholders.place_of(heading)}"
     yield f"**On the screen.** Slides {first} to {last}. [Its results are in the notebook]({place})."
     if seen:
         yield "\n".join(f"- {line}" for line in seen)
@@ -247,7 +249,7 @@ def _fence(code: str) -> str:
 
 def folder() -> Path:
     """Where the pages go."""
-    return reading.ROOT / "teaching"
+    return lesson_source.ROOT / "teaching"
 
 
 def pages(chapters: Iterable[Chapter]) -> Iterator[tuple[Path, str]]:

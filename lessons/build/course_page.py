@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from lessons.build import reading
-from lessons.build.filling import table
-from lessons.build.making import Chapter
+from lessons.build import lesson_source
+from lessons.build.chapter_notebook import Chapter
+from lessons.build.placeholders import table
 
 
 def listed(chapters: Iterable[Chapter]) -> dict[str, str]:
@@ -45,7 +45,7 @@ def renewed(text: str, chapters: Iterable[Chapter]) -> str:
 
 def page() -> Path:
     """Where the lists are."""
-    return reading.ROOT / "docs" / "course.md"
+    return lesson_source.ROOT / "docs" / "course.md"
 
 
 def is_up_to_date(chapters: Iterable[Chapter]) -> bool:

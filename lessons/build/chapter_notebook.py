@@ -17,12 +17,12 @@ from nbformat import NotebookNode
 
 from hookscope_course.learner.edition import FOLDED
 from hookscope_course.practice.exercise_parser import ExerciseText, ExerciseTextError, read_exercises
-from lessons.build import fast_track, filling, overview, reading, timing
-from lessons.build.reading import LessonError, name_of, where
-from lessons.build.timing import Minutes
+from lessons.build import fast_track, index_page, lesson_source, page_minutes, placeholders
+from lessons.build.lesson_source import LessonError, name_of, where
+from lessons.build.page_minutes import Minutes
 
-PACKAGE = reading.ROOT / "helpers" / "hookscope"
-COURSE = reading.COURSE
+PACKAGE = lesson_source.ROOT / "helpers" / "hookscope"
+COURSE = lesson_source.COURSE
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Chapter:
     @property
     def target(self) -> Path:
         """The notebook's path."""
-        return reading.NOTEBOOKS / f"{self.name}.ipynb"
+        return lesson_source.NOTEBOOKS / f"{self.name}.ipynb"
 
 
 def parse(path: Path) -> Chapter:
@@ -63,7 +63,7 @@ def parse(path: Path) -> Chapter:
 
     """
     text = path.read_text(encoding="utf-8")
-    header = reading.read_header(path, text.splitlines())
+    header = lesson_source.read_header(path, text.splitlines())
     exercises = exercises_of(path)
     given = {exercise.number: exercise.minutes for exercise in exercises.values()}
     cells = list(body(path, text, exercises))
@@ -84,7 +84,7 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
     """Give the cells of a text; takes the exercises that stand in it out of `exercises`."""
     lines = text.splitlines()
     marked, here = fast_track.marked_in(path), 0
-    reading.refuse_open_fence(path, lines)
+    lesson_source.refuse_open_fence(path, lines)
     try:
         notebook = myst_to_notebook(text, add_source_map=True)
     except MystMetadataParsingError as error:
@@ -92,8 +92,8 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
         raise LessonError(f"{where(path, at[1] if at else 1)}: {error}") from error
     for cell, start in zip(notebook.cells, notebook.metadata["source_map"], strict=True):
         if cell.cell_type != "markdown":
-            reading.refuse_bad_python(path, lines, start, cell.source)
-            if reading.only_imports(cell.source):  # folded: it is run, and nobody has to read it
+            lesson_source.refuse_bad_python(path, lines, start, cell.source)
+            if lesson_source.only_imports(cell.source):  # folded: it is run, and nobody has to read it
                 cell.metadata["jupyter"] = {"source_hidden": True}
             try:
                 yield from held(cell, cell.metadata.pop("holds_for", ""), cell.metadata.pop("before", ""))
@@ -165,7 +165,7 @@ def head_cell(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...])
 
 def chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> list[str]:
     """A line of facts about a chapter, and one with the ways to its neighbours."""
-    names = {name_of(file)[:2]: file for file in reading.chapter_files()}
+    names = {name_of(file)[:2]: file for file in lesson_source.chapter_files()}
     number = name_of(path)[:2]
 
     def link(other: str) -> str:
@@ -193,36 +193,38 @@ def chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, .
 
 def next_cells(path: Path) -> Iterator[NotebookNode]:
     """The last cell of a chapter: what the next one is about, and the way there."""
-    chapters = reading.chapter_files()
+    chapters = lesson_source.chapter_files()
     if path in chapters[:-1]:
         after = chapters[chapters.index(path) + 1]
-        header = reading.header_of(after)
+        header = lesson_source.header_of(after)
         title = f"{name_of(after)[:2]} · {header.get('title', '')}"
         words = header.get("teaser") or f"you find out {header.get('finds_out', '')}."
-        lines = [f"This is the end of the way *{way}*." for way in overview.ends_at(int(name_of(path)[:2]))]
+        lines = [f"This is the end of the way *{way}*." for way in index_page.ends_at(int(name_of(path)[:2]))]
         lines += [f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}"]
         numbers = {int(name_of(chapter)[:2]): chapter for chapter in chapters}
-        for number, ways in overview.ways_on(int(name_of(path)[:2])).items():
+        for number, ways in index_page.ways_on(int(name_of(path)[:2])).items():
             if numbers.get(number, after) != after:
                 other = numbers[number]
-                link = f"[{number:02} · {reading.header_of(other)['title']}]({name_of(other)}.ipynb)"
+                link = f"[{number:02} · {lesson_source.header_of(other)['title']}]({name_of(other)}.ipynb)"
                 lines.append(f"{' and '.join(f'*{way}*' for way in ways)}: next is {link}.")
         yield tagged(nbformat.v4.new_markdown_cell, "\n\n".join(lines), "next")
 
 
 def reference_facts(path: Path) -> list[str]:
     """The way back to the first chapter, and across to the other reference pages."""
-    others = [file for file in reading.reference_files() if file != path]
-    ways = [*reading.chapter_files()[:1], *others]
-    return ["Reference · " + " · ".join(f"[{reading.header_of(way)['title']}]({name_of(way)}.ipynb)" for way in ways)]
+    others = [file for file in lesson_source.reference_files() if file != path]
+    ways = [*lesson_source.chapter_files()[:1], *others]
+    return [
+        "Reference · " + " · ".join(f"[{lesson_source.header_of(way)['title']}]({name_of(way)}.ipynb)" for way in ways)
+    ]
 
 
 def fill_placeholders(path: Path, line: int, source: str) -> str:
-    """Replace `{{claim D0.2}}` and its like by what `filling` makes of it."""
+    """Replace `{{claim D0.2}}` and its like by what `placeholders` makes of it."""
 
     def fill(match: re.Match[str]) -> str:
         try:
-            return filling.fill(match[1], match[2] or "")
+            return placeholders.fill(match[1], match[2] or "")
         except LookupError as error:
             at = line + source[: match.start()].count("\n")
             raise LessonError(f"{where(path, at)}: {error.args[0]}") from None
@@ -297,7 +299,7 @@ def sittings_of(cells: list[NotebookNode], minutes: dict[str, int]) -> Iterator[
             parts[-1].append(cell)
     for part in parts:
         names = [cell.metadata["exercise"] for cell in part if "exercise" in cell.metadata]
-        yield timing.minutes_of(part, sum(minutes[name] for name in names))
+        yield page_minutes.minutes_of(part, sum(minutes[name] for name in names))
 
 
 def say_where_to_stop(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) -> None:
@@ -314,17 +316,17 @@ def run_cells(
     path: Path, line: int, document: str, exercises: dict[str, ExerciseText], level: int
 ) -> Iterator[NotebookNode]:
     """The claims of a document that run on the ledger's own page, each folded below a heading."""
-    for name in filling.claims_run_here(document):
-        heading = f"{'#' * level} {name}\n\n{filling.claim(name)}"
+    for name in placeholders.claims_run_here(document):
+        heading = f"{'#' * level} {name}\n\n{placeholders.claim(name)}"
         yield nbformat.v4.new_markdown_cell(heading, metadata={FOLDED: True})
         fragment = path.parent / "runs" / f"{name}.md"
         yield from body(fragment, fragment.read_text(encoding="utf-8"), {}, level)
-        yield nbformat.v4.new_markdown_cell(filling.does(name))
+        yield nbformat.v4.new_markdown_cell(placeholders.does(name))
 
 
 def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
     """The groups of the chooser; what proves a row is folded."""
-    for heading, sections in filling.chooser():
+    for heading, sections in placeholders.chooser():
         yield nbformat.v4.new_markdown_cell(heading)
         for text, code, *holds in sections:
             yield nbformat.v4.new_markdown_cell(text)
@@ -334,12 +336,12 @@ def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
 
 def course_cells(*_: Any) -> Iterator[NotebookNode]:
     """The map of the course, and its chapters with their minutes."""
-    return overview.cells(lambda path: parse(path).minutes.total)
+    return index_page.cells(lambda path: parse(path).minutes.total)
 
 
 def fast_track_cells(*_: Any) -> Iterator[NotebookNode]:
     """The sections to take in one hour."""
-    yield overview.fast_track(lambda path: parse(path).notebook.cells)
+    yield index_page.fast_track(lambda path: parse(path).notebook.cells)
 
 
 ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {
@@ -364,9 +366,9 @@ def finish(notebook: NotebookNode) -> None:
     seen: dict[str, int] = {}
     for cell in notebook.cells:
         heading = re.search(r"^#{2,} (.+)$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else None
-        key = reading.heading_key(heading[1]) if heading else f"{cell.cell_type}\n{cell.source}"
+        key = lesson_source.heading_key(heading[1]) if heading else f"{cell.cell_type}\n{cell.source}"
         seen[key] = seen.get(key, 0) + 1
-        cell.id = reading.cell_id(key, seen[key])
+        cell.id = lesson_source.cell_id(key, seen[key])
         cell.metadata.pop("execution", None)
 
 

@@ -15,9 +15,9 @@ import nbformat
 from nbformat import NotebookNode
 
 from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
-from lessons.build import reading
-from lessons.build.making import Chapter, finish
-from lessons.build.shrinking import shrink_in
+from lessons.build import lesson_source
+from lessons.build.chapter_notebook import Chapter, finish
+from lessons.build.image_compression import shrink_in
 
 CELL_TIMEOUT = 120  # seconds; the same limit the tests give a cell
 AT_ONCE = 2
@@ -45,7 +45,7 @@ def out_of_step(chapter: Chapter) -> str:
 
 def strangers(chapters: Iterable[Chapter]) -> list[Path]:
     """Notebooks that no lesson makes."""
-    return sorted(set(reading.NOTEBOOKS.glob("*.ipynb")) - {chapter.target for chapter in chapters})
+    return sorted(set(lesson_source.NOTEBOOKS.glob("*.ipynb")) - {chapter.target for chapter in chapters})
 
 
 # -- executing ----------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         notebook,
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
-        resources={"metadata": {"path": str(reading.NOTEBOOKS)}},
+        resources={"metadata": {"path": str(lesson_source.NOTEBOOKS)}},
         config=open_over_files(),
         record_timing=False,
         coalesce_streams=True,
@@ -107,7 +107,7 @@ def spoiled(cell: NotebookNode) -> str:
     text = json.dumps(outputs)
     if "solution" in cell.metadata.get("tags", []) and "Not yet." in text:
         return "the course's own solution is not right"
-    for place in (str(reading.ROOT.parent), str(Path.home()), sys.prefix):
+    for place in (str(lesson_source.ROOT.parent), str(Path.home()), sys.prefix):
         if place not in ("/", "") and place + os.sep in text:
             return "its output holds a path of this machine"
     return ""
