@@ -11,7 +11,7 @@ from pathlib import Path
 from hookscope.samples import has_photo_weights, has_sentence_weights
 from lessons.build import course_page, plan_page
 from lessons.build.chapter_notebook import Chapter, parse
-from lessons.build.execution import execute_all, out_of_step, strangers
+from lessons.build.execution import execute_all, find_difference, find_orphans
 from lessons.build.lesson_source import LessonError, lesson_files
 
 
@@ -47,17 +47,17 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
 
     if options.check:
-        stale = [(chapter, why) for chapter in chapters if (why := out_of_step(chapter))]
+        stale = [(chapter, why) for chapter in chapters if (why := find_difference(chapter))]
         for chapter, why in stale:
             print(f"notebooks/{chapter.target.name} {why}; run: python -m lessons.build {chapter.number}")
-        extra = [] if errors else strangers(chapters)
+        extra = [] if errors else find_orphans(chapters)
         for path in extra:
             print(f"notebooks/{path.name} has no lesson; delete it or write lessons/{path.stem}/lesson.md")
         old = not errors and not course_page.is_up_to_date(chapters)
         if old:
             print("docs/course.md lists other chapters than there are; run: python -m lessons.build")
         try:
-            pages = [] if errors else plan_page.stale(chapters)
+            pages = [] if errors else plan_page.list_stale_pages(chapters)
         except LessonError as error:
             print(error, file=sys.stderr)
             return 1
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     elif options.chapters:
         todo = [c for c in chapters if any(c.name.startswith(name) for name in options.chapters)]
     else:
-        todo = [chapter for chapter in chapters if options.all or out_of_step(chapter)]
+        todo = [chapter for chapter in chapters if options.all or find_difference(chapter)]
     if todo and not (has_photo_weights() and has_sentence_weights()):
         print(
             "The weights of the photo network or of the sentence encoder are missing, and pages need them: make dev",

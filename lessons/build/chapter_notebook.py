@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from hookscope_course.learner.edition import FOLDED
 from hookscope_course.practice.exercise_parser import ExerciseText, ExerciseTextError, read_exercises
 from lessons.build import fast_track, index_page, lesson_source, page_minutes, placeholders
-from lessons.build.lesson_source import LessonError, name_of, where
+from lessons.build.lesson_source import LessonError, format_location, name_of
 from lessons.build.page_minutes import Minutes
 
 PACKAGE = lesson_source.ROOT / "helpers" / "hookscope"
@@ -64,60 +64,60 @@ def parse(path: Path) -> Chapter:
     """
     text = path.read_text(encoding="utf-8")
     header = lesson_source.read_header(path, text.splitlines())
-    exercises = exercises_of(path)
+    exercises = read_exercises_of(path)
     given = {exercise.number: exercise.minutes for exercise in exercises.values()}
-    cells = list(body(path, text, exercises))
+    cells = list(make_cells(path, text, exercises))
     if exercises:
         unused = next(iter(exercises.values()))
         raise LessonError(f"{unused.location}: lesson.md does not have {{{{exercise {unused.name}}}}}")
-    sittings = tuple(sittings_of(cells, given))
-    say_where_to_stop(cells, sittings)
-    head, end = head_cell(path, header, sittings), next_cells(path)
-    notebook = nbformat.v4.new_notebook(cells=[edition_cell(), head, *cells, *end])
+    sittings = tuple(time_sittings(cells, given))
+    fill_stop_cells(cells, sittings)
+    head, end = make_head_cell(path, header, sittings), make_next_cells(path)
+    notebook = nbformat.v4.new_notebook(cells=[make_edition_cell(), head, *cells, *end])
     finish(notebook)
     chapter = Chapter(path, header, notebook, sittings)
     notebook.metadata["hookscope"] = {"lesson": chapter.name, "fingerprint": fingerprint(chapter)}
     return chapter
 
 
-def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int = 2) -> Iterator[NotebookNode]:
+def make_cells(path: Path, text: str, exercises: dict[str, ExerciseText], level: int = 2) -> Iterator[NotebookNode]:
     """Give the cells of a text; takes the exercises that stand in it out of `exercises`."""
     lines = text.splitlines()
-    marked, here = fast_track.marked_in(path), 0
+    marked, section = fast_track.list_marked_sections(path), 0
     lesson_source.refuse_open_fence(path, lines)
     try:
         notebook = myst_to_notebook(text, add_source_map=True)
     except MystMetadataParsingError as error:
         at = re.search(r"at line (\d+)", str(error))
-        raise LessonError(f"{where(path, at[1] if at else 1)}: {error}") from error
+        raise LessonError(f"{format_location(path, at[1] if at else 1)}: {error}") from error
     for cell, start in zip(notebook.cells, notebook.metadata["source_map"], strict=True):
         if cell.cell_type != "markdown":
             lesson_source.refuse_bad_python(path, lines, start, cell.source)
-            if lesson_source.only_imports(cell.source):  # folded: it is run, and nobody has to read it
+            if lesson_source.has_only_imports(cell.source):  # folded: it is run, and nobody has to read it
                 cell.metadata["jupyter"] = {"source_hidden": True}
             try:
-                yield from held(cell, cell.metadata.pop("holds_for", ""), cell.metadata.pop("before", ""))
+                yield from add_version_note(cell, cell.metadata.pop("holds_for", ""), cell.metadata.pop("before", ""))
             except ValueError as error:
-                raise LessonError(f"{where(path, start + 1)}: {error}") from None
+                raise LessonError(f"{format_location(path, start + 1)}: {error}") from None
             continue
         blank = next(i for i, line in enumerate(lines[start:]) if line.strip())
-        for line, part in cut(cell.source, start + blank + 1):
-            if alone := re.fullmatch(ALONE, part):
-                yield from ALONES[alone[1]](path, line, alone[2] or "", exercises, level + 1)
+        for line, part in split_at_placeholders(cell.source, start + blank + 1):
+            if alone := re.fullmatch(CELL_PLACEHOLDER, part):
+                yield from CELL_MAKERS[alone[1]](path, line, alone[2] or "", exercises, level + 1)
                 continue
-            for ended, piece in fast_track.cut_at_ends(part, marked, here):
+            for ended, piece in fast_track.split_at_ends(part, marked, section):
                 if ended:
-                    yield fast_track.way_on(path, ended)
+                    yield fast_track.make_pointer_cell(path, ended)
                 filled = fill_placeholders(path, line + part[: part.index(piece)].count("\n"), piece)
                 # A claim starts a cell of its own: one idea per cell.
                 for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", fast_track.mark(filled, marked)):
                     yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
-            here = fast_track.last_section(part, here)
+            section = fast_track.find_last_section(part, section)
             if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
                 level = len(heads[-1])
 
 
-def held(cell: NotebookNode, requirement: str, before: str = "") -> Iterator[NotebookNode]:
+def add_version_note(cell: NotebookNode, requirement: str, before: str = "") -> Iterator[NotebookNode]:
     """A cell, and below it since when it shows what it shows, if that is not how it always was.
 
     Args:
@@ -144,18 +144,20 @@ def held(cell: NotebookNode, requirement: str, before: str = "") -> Iterator[Not
         yield nbformat.v4.new_markdown_cell(f"*Before torch {found[2]}, this cell {then}.*")
 
 
-def edition_cell() -> NotebookNode:
+def make_edition_cell() -> NotebookNode:
     """The line that says what these notebooks are; a learner's copy does not have it."""
     words = (
         "*The instructor's edition: run, with every result and every solution. To learn, open your own copy, which has "
     )
     words += "none of them: `make lab`.*"
-    return tagged(nbformat.v4.new_markdown_cell, words, "edition")
+    return make_tagged_cell(nbformat.v4.new_markdown_cell, words, "edition")
 
 
-def head_cell(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> NotebookNode:
+def make_head_cell(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> NotebookNode:
     """The first cell: title, promise, and for a chapter its minutes, what it builds on, the way onward."""
-    facts = reference_facts(path) if header.get("kind") == "reference" else chapter_facts(path, header, sittings)
+    facts = (
+        list_reference_facts(path) if header.get("kind") == "reference" else list_chapter_facts(path, header, sittings)
+    )
     number = "" if header.get("kind") == "reference" else f"{name_of(path)[:2]} · "
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         "\n\n".join([f"# {number}{header['title']}", header["promise"], *facts])
@@ -163,7 +165,7 @@ def head_cell(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...])
     return cell
 
 
-def chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> list[str]:
+def list_chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> list[str]:
     """A line of facts about a chapter, and one with the ways to its neighbours."""
     names = {name_of(file)[:2]: file for file in lesson_source.chapter_files()}
     number = name_of(path)[:2]
@@ -174,24 +176,24 @@ def chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, .
     builds_on = [f"{n:02}" for n in header["builds_on"]]
     for other in builds_on:
         if other not in names:
-            raise LessonError(f"{where(path, 1)}: builds_on names chapter {other}, which does not exist")
+            raise LessonError(f"{format_location(path, 1)}: builds_on names chapter {other}, which does not exist")
     reading_time, exercise_time = (sum(getattr(part, kind) for part in sittings) for kind in ("reading", "exercises"))
     facts = [f"**{reading_time} minutes** to read and run", f"**{exercise_time} minutes** of exercises"]
     if len(sittings) > 1:
         facts.append(f"{len(sittings)} sittings ({', '.join(str(part.total) for part in sittings)} minutes)")
     facts.append("builds on " + ", ".join(map(link, builds_on)) if builds_on else "builds on nothing")
     order = sorted(names)
-    place = order.index(number) if number in order else 0
+    index = order.index(number) if number in order else 0
     ways = []
-    if place > 0:
-        ways.append(f"← {link(order[place - 1])}")
+    if index > 0:
+        ways.append(f"← {link(order[index - 1])}")
     ways.append("[all chapters](index.ipynb)")
-    if place + 1 < len(order):
-        ways.append(f"{link(order[place + 1])} →")
+    if index + 1 < len(order):
+        ways.append(f"{link(order[index + 1])} →")
     return [" · ".join(line) for line in (facts, ways) if line]
 
 
-def next_cells(path: Path) -> Iterator[NotebookNode]:
+def make_next_cells(path: Path) -> Iterator[NotebookNode]:
     """The last cell of a chapter: what the next one is about, and the way there."""
     chapters = lesson_source.chapter_files()
     if path in chapters[:-1]:
@@ -199,18 +201,20 @@ def next_cells(path: Path) -> Iterator[NotebookNode]:
         header = lesson_source.header_of(after)
         title = f"{name_of(after)[:2]} · {header.get('title', '')}"
         words = header.get("teaser") or f"you find out {header.get('finds_out', '')}."
-        lines = [f"This is the end of the way *{way}*." for way in index_page.ends_at(int(name_of(path)[:2]))]
+        lines = [
+            f"This is the end of the way *{way}*." for way in index_page.list_finished_routes(int(name_of(path)[:2]))
+        ]
         lines += [f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}"]
         numbers = {int(name_of(chapter)[:2]): chapter for chapter in chapters}
-        for number, ways in index_page.ways_on(int(name_of(path)[:2])).items():
+        for number, ways in index_page.find_next_chapters(int(name_of(path)[:2])).items():
             if numbers.get(number, after) != after:
                 other = numbers[number]
                 link = f"[{number:02} · {lesson_source.header_of(other)['title']}]({name_of(other)}.ipynb)"
                 lines.append(f"{' and '.join(f'*{way}*' for way in ways)}: next is {link}.")
-        yield tagged(nbformat.v4.new_markdown_cell, "\n\n".join(lines), "next")
+        yield make_tagged_cell(nbformat.v4.new_markdown_cell, "\n\n".join(lines), "next")
 
 
-def reference_facts(path: Path) -> list[str]:
+def list_reference_facts(path: Path) -> list[str]:
     """The way back to the first chapter, and across to the other reference pages."""
     others = [file for file in lesson_source.reference_files() if file != path]
     ways = [*lesson_source.chapter_files()[:1], *others]
@@ -227,12 +231,12 @@ def fill_placeholders(path: Path, line: int, source: str) -> str:
             return placeholders.fill(match[1], match[2] or "")
         except LookupError as error:
             at = line + source[: match.start()].count("\n")
-            raise LessonError(f"{where(path, at)}: {error.args[0]}") from None
+            raise LessonError(f"{format_location(path, at)}: {error.args[0]}") from None
 
     return re.sub(r"\{\{(\w+)(?: ([^{}]+))?\}\}", fill, source)
 
 
-def exercises_of(path: Path) -> dict[str, ExerciseText]:
+def read_exercises_of(path: Path) -> dict[str, ExerciseText]:
     """The exercises of a lesson by name; none where it has no exercises.md."""
     file = path.with_name("exercises.md")
     try:
@@ -241,26 +245,28 @@ def exercises_of(path: Path) -> dict[str, ExerciseText]:
         raise LessonError(str(error)) from None
 
 
-ALONE = r"\{\{(exercise|stop|runs|chooser|course|fast_track)(?: (\w+))?\}\}"
+CELL_PLACEHOLDER = r"\{\{(exercise|stop|runs|chooser|course|fast_track)(?: (\w+))?\}\}"
 """A placeholder that stands alone on its line and becomes cells."""
 
 
-def cut(source: str, line: int) -> list[tuple[int, str]]:
+def split_at_placeholders(source: str, line: int) -> list[tuple[int, str]]:
     """Cut Markdown at what stands alone, each a part of its own; with the line in which each part begins."""
     parts, at = [], line
-    for part in re.split(rf"^({ALONE.replace('(', '(?:').replace('(?:?:', '(?:')})$", source, flags=re.MULTILINE):
+    for part in re.split(
+        rf"^({CELL_PLACEHOLDER.replace('(', '(?:').replace('(?:?:', '(?:')})$", source, flags=re.MULTILINE
+    ):
         if part.strip():
             parts.append((at + len(part) - len(part.lstrip("\n")), part.strip("\n")))
         at += part.count("\n")
     return parts
 
 
-def tagged(make: Callable[..., NotebookNode], source: str, tag: str, **metadata: Any) -> NotebookNode:
+def make_tagged_cell(make: Callable[..., NotebookNode], source: str, tag: str, **metadata: Any) -> NotebookNode:
     """A cell that says what part of an exercise it is."""
     return make(source, metadata={"tags": [tag], **metadata})
 
 
-def exercise_cells(
+def make_exercise_cells(
     path: Path, line: int, name: str, exercises: dict[str, ExerciseText], level: int
 ) -> Iterator[NotebookNode]:
     """The cells of an exercise: its question, the starter, and for one that is no bug of a lab hint and solution.
@@ -268,28 +274,30 @@ def exercise_cells(
     The solution's code and result are folded away.
     """
     if name not in exercises:
-        raise LessonError(f"{where(path, line)}: exercises.md has no exercise '{name}' that is not in the lesson yet")
+        raise LessonError(
+            f"{format_location(path, line)}: exercises.md has no exercise '{name}' that is not in the lesson yet"
+        )
     text = exercises.pop(name)
     question = f"{'#' * level} {text.heading}\n\n{text.question}"
-    yield tagged(nbformat.v4.new_markdown_cell, question, "question")
-    starter = tagged(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=text.number)
+    yield make_tagged_cell(nbformat.v4.new_markdown_cell, question, "question")
+    starter = make_tagged_cell(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=text.number)
     try:
-        yield next(held(starter, text.holds_for))  # what it shows is gone as soon as somebody answers
+        yield next(add_version_note(starter, text.holds_for))  # what it shows is gone as soon as somebody answers
     except ValueError as error:
         raise LessonError(f"{text.location}: {error}") from None
     if not text.in_lab:
         folded = {"source_hidden": True, "outputs_hidden": True}
         solution = f"# solution\n{text.solution.strip(chr(10))}"
-        yield tagged(nbformat.v4.new_code_cell, f"# {name}.hint()", "hint")
-        yield tagged(nbformat.v4.new_code_cell, solution, "solution", jupyter=folded)
+        yield make_tagged_cell(nbformat.v4.new_code_cell, f"# {name}.hint()", "hint")
+        yield make_tagged_cell(nbformat.v4.new_code_cell, solution, "solution", jupyter=folded)
 
 
-def stop_cell(*_: Any) -> Iterator[NotebookNode]:
-    """A place to stop; `say_where_to_stop` says what comes after it."""
-    yield tagged(nbformat.v4.new_markdown_cell, "", "stop")
+def make_stop_cell(*_: Any) -> Iterator[NotebookNode]:
+    """A place to stop; `fill_stop_cells` says what comes after it."""
+    yield make_tagged_cell(nbformat.v4.new_markdown_cell, "", "stop")
 
 
-def sittings_of(cells: list[NotebookNode], minutes: dict[str, int]) -> Iterator[Minutes]:
+def time_sittings(cells: list[NotebookNode], minutes: dict[str, int]) -> Iterator[Minutes]:
     """Time what stands between two places to stop, given the minutes of each exercise."""
     parts: list[list[NotebookNode]] = [[]]
     for cell in cells:
@@ -299,10 +307,10 @@ def sittings_of(cells: list[NotebookNode], minutes: dict[str, int]) -> Iterator[
             parts[-1].append(cell)
     for part in parts:
         names = [cell.metadata["exercise"] for cell in part if "exercise" in cell.metadata]
-        yield page_minutes.minutes_of(part, sum(minutes[name] for name in names))
+        yield page_minutes.estimate_minutes(part, sum(minutes[name] for name in names))
 
 
-def say_where_to_stop(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) -> None:
+def fill_stop_cells(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) -> None:
     """Write at each place to stop how long the next sitting takes."""
     stops = (cell for cell in cells if "stop" in cell.metadata.get("tags", []))
     for cell, after in zip(stops, sittings[1:], strict=True):
@@ -312,45 +320,45 @@ def say_where_to_stop(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) 
         )
 
 
-def run_cells(
+def make_run_cells(
     path: Path, line: int, document: str, exercises: dict[str, ExerciseText], level: int
 ) -> Iterator[NotebookNode]:
     """The claims of a document that run on the ledger's own page, each folded below a heading."""
-    for name in placeholders.claims_run_here(document):
+    for name in placeholders.list_run_claims(document):
         heading = f"{'#' * level} {name}\n\n{placeholders.claim(name)}"
         yield nbformat.v4.new_markdown_cell(heading, metadata={FOLDED: True})
         fragment = path.parent / "runs" / f"{name}.md"
-        yield from body(fragment, fragment.read_text(encoding="utf-8"), {}, level)
-        yield nbformat.v4.new_markdown_cell(placeholders.does(name))
+        yield from make_cells(fragment, fragment.read_text(encoding="utf-8"), {}, level)
+        yield nbformat.v4.new_markdown_cell(placeholders.describe_behavior(name))
 
 
-def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
+def make_chooser_cells(*_: Any) -> Iterator[NotebookNode]:
     """The groups of the chooser; what proves a row is folded."""
     for heading, sections in placeholders.chooser():
         yield nbformat.v4.new_markdown_cell(heading)
         for text, code, *holds in sections:
             yield nbformat.v4.new_markdown_cell(text)
             proof = nbformat.v4.new_code_cell(f"# The proof\n{code}", metadata={"jupyter": {"source_hidden": True}})
-            yield from held(proof, *holds)
+            yield from add_version_note(proof, *holds)
 
 
-def course_cells(*_: Any) -> Iterator[NotebookNode]:
+def make_course_cells(*_: Any) -> Iterator[NotebookNode]:
     """The map of the course, and its chapters with their minutes."""
-    return index_page.cells(lambda path: parse(path).minutes.total)
+    return index_page.make_cells(lambda path: parse(path).minutes.total)
 
 
-def fast_track_cells(*_: Any) -> Iterator[NotebookNode]:
+def make_fast_track_cells(*_: Any) -> Iterator[NotebookNode]:
     """The sections to take in one hour."""
-    yield index_page.fast_track(lambda path: parse(path).notebook.cells)
+    yield index_page.make_fast_track_cell(lambda path: parse(path).notebook.cells)
 
 
-ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {
-    "exercise": exercise_cells,
-    "stop": stop_cell,
-    "runs": run_cells,
-    "chooser": chooser_cells,
-    "course": course_cells,
-    "fast_track": fast_track_cells,
+CELL_MAKERS: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {
+    "exercise": make_exercise_cells,
+    "stop": make_stop_cell,
+    "runs": make_run_cells,
+    "chooser": make_chooser_cells,
+    "course": make_course_cells,
+    "fast_track": make_fast_track_cells,
 }
 
 
@@ -384,7 +392,9 @@ def fingerprint(chapter: Chapter) -> str:
     rooms = ["practice", *chapter.header.get("reads", [])]
     for room in rooms:
         if not (COURSE / room).is_dir():
-            raise LessonError(f"{where(chapter.source, 1)}: the header reads '{room}', which hookscope_course has not")
+            raise LessonError(
+                f"{format_location(chapter.source, 1)}: the header reads '{room}', which hookscope_course has not"
+            )
         digest.update(folder_fingerprint(COURSE / room))
     digest.update(folder_fingerprint(PACKAGE))
     return digest.hexdigest()[:16]

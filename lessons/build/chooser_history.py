@@ -54,42 +54,42 @@ print(json.dumps(found))
 """
 
 
-def rows() -> list[dict[str, Any]]:
+def list_rows() -> list[dict[str, Any]]:
     """Return the rows of the chooser that need nothing but torch."""
     return [row for row in lesson_source.rows_of("chooser.toml", "want") if "hookscope" not in row["snippet"]]
 
 
-def digest(row: dict[str, Any]) -> str:
+def hash_row(row: dict[str, Any]) -> str:
     """Identify what a row runs, and what it has to print; comments run nothing."""
     runs = "".join(line for line in row["snippet"].splitlines(keepends=True) if not line.startswith("#"))
     return hashlib.sha256(f"{runs}{row['prints']}".encode()).hexdigest()[:12]
 
 
-def read() -> dict[str, dict[str, Any]]:
+def read_records() -> dict[str, dict[str, Any]]:
     """Return the records: for each want what was run, and what it printed where that was not right, by release."""
     found: dict[str, dict[str, Any]] = json.loads(RECORDS.read_text(encoding="utf-8"))
     return found
 
 
-def store(release: str, said: dict[str, str]) -> None:
+def store(release: str, outputs: dict[str, str]) -> None:
     """Write down what the rows printed on one release: "right", or what it was instead, in a line."""
-    known = read() if RECORDS.exists() else {}
+    known = read_records() if RECORDS.exists() else {}
     found = {}
-    for row in rows():
-        want, now = row["want"], digest(row)
+    for row in list_rows():
+        want, now = row["want"], hash_row(row)
         record = known.get(want, {})
         on = record["on"] if record.get("ran") == now else {}  # what another snippet did tells nothing of this one
-        if want in said:
-            on[release] = "right" if said[want] == row["prints"] else make.one_line(said[want])[:100]
+        if want in outputs:
+            on[release] = "right" if outputs[want] == row["prints"] else make.one_line(outputs[want])[:100]
         found[want] = {"ran": now, "on": {each: on[each] for each in sorted(on, key=records.parse_release)}}
     RECORDS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def first_right(on: dict[str, str]) -> str:
+def find_first_right(on: dict[str, str]) -> str:
     """Return the release since which all are right that were tried; "" if the last one is not.
 
     Example:
-        >>> first_right({"1.1.0": "right", "1.2.0": "AttributeError", "2.0.0": "right", "2.1.0": "right"})
+        >>> find_first_right({"1.1.0": "right", "1.2.0": "AttributeError", "2.0.0": "right", "2.1.0": "right"})
         '2.0.0'
 
     """
@@ -101,11 +101,11 @@ def first_right(on: dict[str, str]) -> str:
     return first
 
 
-def unknown(release: str) -> list[dict[str, Any]]:
+def list_unknown_rows(release: str) -> list[dict[str, Any]]:
     """Return the rows that have not been run on this release as they are now."""
-    known = read() if RECORDS.exists() else {}
+    known = read_records() if RECORDS.exists() else {}
     ran = {want: record["ran"] for want, record in known.items() if release in record["on"]}
-    return [row for row in rows() if ran.get(row["want"]) != digest(row)]
+    return [row for row in list_rows() if ran.get(row["want"]) != hash_row(row)]
 
 
 def main(asked: list[str]) -> int:
@@ -115,21 +115,21 @@ def main(asked: list[str]) -> int:
     uv, failed = make.find_uv(), 0
     for release in asked or [*make.RELEASES]:
         python = make.RELEASES.get(release, make.NEWEST_PYTHON)
-        wanted = rows() if asked else unknown(release)
+        wanted = list_rows() if asked else list_unknown_rows(release)
         if not wanted:
             print(f"torch {release}: no row has changed", flush=True)
             continue
         given = json.dumps([[row["want"], row["snippet"]] for row in wanted])
         try:
             with make.environment(uv, release, python) as (interpreter, settings):
-                said = json.loads(make.call([interpreter, "-c", _RUNNER], settings, given=given).splitlines()[-1])
+                outputs = json.loads(make.call([interpreter, "-c", _RUNNER], settings, given=given).splitlines()[-1])
         except make.NotInstalledError as error:
             failed += 1
             print(f"torch {release}: {error}", flush=True)
             continue
-        store(release, said)
-        right = sum(said[row["want"]] == row["prints"] for row in wanted)
-        print(f"torch {release} on Python {python}: {right} of {len(said)} right", flush=True)
+        store(release, outputs)
+        right = sum(outputs[row["want"]] == row["prints"] for row in wanted)
+        print(f"torch {release} on Python {python}: {right} of {len(outputs)} right", flush=True)
     return int(failed > 0)
 
 

@@ -26,7 +26,7 @@ AT_ONCE = 2
 # -- comparing ----------------------------------------------------------------------------------------------------
 
 
-def out_of_step(chapter: Chapter) -> str:
+def find_difference(chapter: Chapter) -> str:
     """Why the notebook on disk is not what this lesson would build; empty when it is."""
     if not chapter.target.exists():
         return "has not been built"
@@ -43,7 +43,7 @@ def out_of_step(chapter: Chapter) -> str:
     return ""
 
 
-def strangers(chapters: Iterable[Chapter]) -> list[Path]:
+def find_orphans(chapters: Iterable[Chapter]) -> list[Path]:
     """Notebooks that no lesson makes."""
     return sorted(set(lesson_source.NOTEBOOKS.glob("*.ipynb")) - {chapter.target for chapter in chapters})
 
@@ -90,7 +90,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
     finish(notebook)
     notebook.metadata["hookscope"] = chapter.notebook.metadata["hookscope"]
     for index, cell in enumerate(notebook.cells):
-        if problem := spoiled(cell):
+        if problem := find_forbidden_output(cell):
             return f"{chapter.name}, cell {index}: {problem}\n{cell.source}"
     number_widgets(notebook)
     store_pictures_small(notebook)
@@ -98,7 +98,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
     return ""
 
 
-def spoiled(cell: NotebookNode) -> str:
+def find_forbidden_output(cell: NotebookNode) -> str:
     """What in a cell's output must not be saved: anything on stderr, or a path of this machine."""
     outputs = cell.get("outputs", [])
     for output in outputs:
@@ -107,8 +107,8 @@ def spoiled(cell: NotebookNode) -> str:
     text = json.dumps(outputs)
     if "solution" in cell.metadata.get("tags", []) and "Not yet." in text:
         return "the course's own solution is not right"
-    for place in (str(lesson_source.ROOT.parent), str(Path.home()), sys.prefix):
-        if place not in ("/", "") and place + os.sep in text:
+    for folder in (str(lesson_source.ROOT.parent), str(Path.home()), sys.prefix):
+        if folder not in ("/", "") and folder + os.sep in text:
             return "its output holds a path of this machine"
     return ""
 

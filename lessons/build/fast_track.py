@@ -23,12 +23,12 @@ END = (
 _HEADING = re.compile(r"^## (?:(\d+) · )?.+$", re.MULTILINE)
 
 
-def sections() -> list[tuple[Path, int]]:
+def list_sections() -> list[tuple[Path, int]]:
     """The marked sections in their order: the lesson, and the number of the section."""
-    return [(path, number) for path in lesson_source.chapter_files() for number in marked_in(path)]
+    return [(path, number) for path in lesson_source.chapter_files() for number in list_marked_sections(path)]
 
 
-def marked_in(path: Path) -> list[int]:
+def list_marked_sections(path: Path) -> list[int]:
     """The numbers of a lesson's marked sections."""
     return list(lesson_source.header_of(path).get("fast_track", []))
 
@@ -48,38 +48,38 @@ def mark(text: str, marked: list[int]) -> str:
     return _HEADING.sub(add, text)
 
 
-def cut_at_ends(text: str, marked: list[int], here: int) -> Iterator[tuple[int, str]]:
+def split_at_ends(text: str, marked: list[int], section: int) -> Iterator[tuple[int, str]]:
     r"""Cut a text where marked sections end; gives with each part the section that ended before it, or 0.
 
     Args:
         text: Markdown.
         marked: the numbers of the sections.
-        here: the section in which the text begins.
+        section: the section in which the text begins.
 
     Example:
-        >>> list(cut_at_ends("That is why.\n\n## 2 · Next\n\nA module …", [1], here=1))
+        >>> list(split_at_ends("That is why.\n\n## 2 · Next\n\nA module …", [1], section=1))
         [(0, 'That is why.'), (1, '## 2 · Next\n\nA module …')]
 
     """
     start = ended = 0
     for heading in _HEADING.finditer(text):
-        if here in marked:
+        if section in marked:
             if before := text[start : heading.start()].rstrip():
                 yield ended, before
-            start, ended = heading.start(), here
-        here = int(heading[1] or 0)
+            start, ended = heading.start(), section
+        section = int(heading[1] or 0)
     yield ended, text[start:]
 
 
-def last_section(text: str, here: int) -> int:
+def find_last_section(text: str, section: int) -> int:
     """The section in which a text ends that begins in section `here`; 0 where that has no number."""
-    *_, last = [here, *(int(heading[1] or 0) for heading in _HEADING.finditer(text))]
+    *_, last = [section, *(int(heading[1] or 0) for heading in _HEADING.finditer(text))]
     return last
 
 
-def way_on(path: Path, number: int) -> NotebookNode:
+def make_pointer_cell(path: Path, number: int) -> NotebookNode:
     """The cell at the end of a marked section: the way to the next one."""
-    track = sections()
+    track = list_sections()
     at = track.index((path, number)) + 1
     if at == len(track):
         words = END
@@ -95,7 +95,7 @@ def way_on(path: Path, number: int) -> NotebookNode:
     return cell
 
 
-def cells_of(cells: Iterable[NotebookNode], marked: list[int]) -> Iterator[NotebookNode]:
+def select_cells(cells: Iterable[NotebookNode], marked: list[int]) -> Iterator[NotebookNode]:
     """The cells that the fast track needs of a page: what is above section 1, and the marked sections.
 
     A cell that ends one section and begins the next is cut.

@@ -42,10 +42,10 @@ def shrink(png: bytes) -> bytes:
     few = image.getcolors(_COLOURS)
     # With no more colours than the palette has room for, median cut gives each its own place.
     reduced = image.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    smaller = _encoded(reduced)
+    smaller = _encode_png(reduced)
     off = np.abs(np.asarray(reduced.convert("RGB"), dtype=np.int16) - np.asarray(image)).max(axis=-1)
     same = off.max() == 0 if few else (off > _SHADES).mean() <= _SHARE and not describe_difference(png, smaller)
-    return min(png, _encoded(image), *([smaller] if same else []), key=len)
+    return min(png, _encode_png(image), *([smaller] if same else []), key=len)
 
 
 def shrink_in(html: str) -> str:
@@ -53,7 +53,7 @@ def shrink_in(html: str) -> str:
     return re.sub(DATA_URI, lambda found: base64.b64encode(shrink(base64.b64decode(found[0]))).decode(), html)
 
 
-def _encoded(image: Image.Image) -> bytes:
+def _encode_png(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()

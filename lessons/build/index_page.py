@@ -30,15 +30,15 @@ _SHORT = {
 }  # fmt: skip
 
 
-def parts() -> list[dict[str, Any]]:
+def read_parts() -> list[dict[str, Any]]:
     """The parts of the course in their order."""
     return list(tomllib.loads((lesson_source.LESSONS / "index" / "course.toml").read_text(encoding="utf-8"))["part"])
 
 
-def ways_on(number: int) -> dict[int, list[str]]:
+def find_next_chapters(number: int) -> dict[int, list[str]]:
     """Return the chapters that follow a chapter in its part and on the routes, each with what it follows in."""
     is_whole = (lesson_source.LESSONS / "index").is_dir()  # a course without an index has no parts
-    orders = {part["name"]: part["chapters"] for part in parts()} if is_whole else {}
+    orders = {part["name"]: part["chapters"] for part in read_parts()} if is_whole else {}
     orders |= {name: sorted(chapters) for name, (sign, chapters) in ROUTES.items() if sign != "●"}
     found: dict[int, list[str]] = {}
     for name, chapters in orders.items():
@@ -47,12 +47,12 @@ def ways_on(number: int) -> dict[int, list[str]]:
     return found
 
 
-def ends_at(number: int) -> list[str]:
+def list_finished_routes(number: int) -> list[str]:
     """Return the routes whose last chapter this is."""
     return [name for name, (sign, chapters) in ROUTES.items() if sign != "●" and number == max(chapters)]
 
 
-def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
+def make_cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
     """The map of the course, and a table for each part.
 
     Args:
@@ -60,19 +60,19 @@ def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
 
     """
     paths = {int(name_of(path)[:2]): path for path in lesson_source.chapter_files()}
-    yield nbformat.v4.new_markdown_cell(_map({number: minutes_of(path) for number, path in paths.items()}))
-    for part in parts():
+    yield nbformat.v4.new_markdown_cell(_make_map({number: minutes_of(path) for number, path in paths.items()}))
+    for part in read_parts():
         rows = []
         for number in part["chapters"]:
             path = paths[number]
             header = lesson_source.header_of(path)
             title = f"[{number:02} · {header['title']}]({name_of(path)}.ipynb)"
             rows.append((title, header["promise"], str(minutes_of(path))))
-        table = placeholders.table(("Chapter", "What for", "Minutes"), rows)
+        table = placeholders.make_table(("Chapter", "What for", "Minutes"), rows)
         yield nbformat.v4.new_markdown_cell(f"### {part['name']}\n\n{part['after']}\n\n{table}")
 
 
-def _map(minutes: Mapping[int, int]) -> str:
+def _make_map(minutes: Mapping[int, int]) -> str:
     """A column for each part, a link for each chapter, signs for the routes and how long these take."""
     names = {int(name_of(path)[:2]): name_of(path) for path in lesson_source.chapter_files()}
 
@@ -83,9 +83,9 @@ def _map(minutes: Mapping[int, int]) -> str:
         signs = "".join(sign for sign, chapters in ROUTES.values() if number in chapters)
         return f"[{number:02} {short}]({names[number]}.ipynb) {signs}".strip()
 
-    columns = parts()
+    columns = read_parts()
     rows = zip_longest(*(part["chapters"] for part in columns))
-    table = placeholders.table([part["name"] for part in columns], [[*map(entry, row)] for row in rows])
+    table = placeholders.make_table([part["name"] for part in columns], [[*map(entry, row)] for row in rows])
     legend = " · ".join(
         f"{sign} {name}" + ("" if sign == "●" else f": {sum(map(minutes.__getitem__, chapters))} minutes")
         for name, (sign, chapters) in ROUTES.items()
@@ -93,7 +93,7 @@ def _map(minutes: Mapping[int, int]) -> str:
     return f"## The course\n\n{table}\n\n{legend}"
 
 
-def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
+def make_fast_track_cell(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
     """The sections of the fast track, with their minutes.
 
     Args:
@@ -105,13 +105,13 @@ def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
         sections = _by_section(cells_of(path))
         opening = sections[0]
         for number in lesson_source.header_of(path).get("fast_track", []):
-            minutes = page_minutes.minutes_of([*opening, *sections[number]], 0).reading
+            minutes = page_minutes.estimate_minutes([*opening, *sections[number]], 0).reading
             opening = []  # it is read once
             (title,) = (head for head in lesson_source.headings(path) if head.startswith(f"{number} · "))
-            link = placeholders.link(int(name_of(path)[:2]), number)
+            link = placeholders.make_link(int(name_of(path)[:2]), number)
             rows.append((link, title.partition(" · ")[2], str(minutes)))
             total += minutes
-    table = placeholders.table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
+    table = placeholders.make_table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         f"### I have 90 minutes\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. Then "
         "take an exercise of each of these chapters. The sections are marked *Fast track* in the chapters. You can "

@@ -93,7 +93,7 @@ def heading_key(heading: str) -> str:
     return f"heading\n{heading}"
 
 
-def where(path: Path, line: int | str) -> str:
+def format_location(path: Path, line: int | str) -> str:
     """`lessons/01_calling/lesson.md:12`, as editors and terminals link it."""
     return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line}"
 
@@ -101,27 +101,27 @@ def where(path: Path, line: int | str) -> str:
 def read_header(path: Path, lines: list[str]) -> dict[str, Any]:
     """The YAML header between the first two `---` lines, every field of `HEADER` present and of its type."""
     if not lines or lines[0].strip() != "---":
-        raise LessonError(f"{where(path, 1)}: no header; a lesson starts with '---' and {', '.join(HEADER)}")
+        raise LessonError(f"{format_location(path, 1)}: no header; a lesson starts with '---' and {', '.join(HEADER)}")
     try:
         end = next(i for i, line in enumerate(lines[1:], start=1) if line.strip() == "---")
     except StopIteration:
-        raise LessonError(f"{where(path, 1)}: the header's closing '---' is missing") from None
+        raise LessonError(f"{format_location(path, 1)}: the header's closing '---' is missing") from None
     try:
         header = yaml.safe_load("\n".join(lines[1:end])) or {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 2 if mark else 1
-        raise LessonError(f"{where(path, line)}: the header is not YAML: {error}") from error
+        raise LessonError(f"{format_location(path, line)}: the header is not YAML: {error}") from error
     if header.get("kind", "chapter") not in ("chapter", "reference"):
-        raise LessonError(f"{where(path, 1)}: 'kind' in the header must be chapter or reference")
+        raise LessonError(f"{format_location(path, 1)}: 'kind' in the header must be chapter or reference")
     for name, kind in (PAGE if header.get("kind") == "reference" else HEADER).items():
         if name not in header:
-            raise LessonError(f"{where(path, end + 1)}: the header lacks '{name}'")
+            raise LessonError(f"{format_location(path, end + 1)}: the header lacks '{name}'")
         if not isinstance(header[name], kind):
-            raise LessonError(f"{where(path, 1)}: '{name}' in the header must be {kind.__name__}")
+            raise LessonError(f"{format_location(path, 1)}: '{name}' in the header must be {kind.__name__}")
     for document in header.get("documents", []):
         if document not in claims()["documents"]:
-            raise LessonError(f"{where(path, 1)}: claims.toml has no document '{document}'")
+            raise LessonError(f"{format_location(path, 1)}: claims.toml has no document '{document}'")
     return dict(header)
 
 
@@ -150,7 +150,7 @@ def refuse_open_fence(path: Path, lines: list[str]) -> None:
         elif fence[1].startswith(opened[1]) and not fence[2].strip():
             opened = None
     if opened:
-        raise LessonError(f"{where(path, opened[0])}: this fence ({opened[1]}) is never closed")
+        raise LessonError(f"{format_location(path, opened[0])}: this fence ({opened[1]}) is never closed")
 
 
 def refuse_bad_python(path: Path, lines: list[str], start: int, source: str) -> None:
@@ -160,14 +160,14 @@ def refuse_bad_python(path: Path, lines: list[str], start: int, source: str) -> 
     except SyntaxError as error:
         first = source.splitlines()[0] if source else ""
         offset = next((i for i, line in enumerate(lines[start:]) if line == first), 0)
-        raise LessonError(f"{where(path, start + offset + (error.lineno or 1))}: {error.msg}") from error
+        raise LessonError(f"{format_location(path, start + offset + (error.lineno or 1))}: {error.msg}") from error
 
 
-def only_imports(source: str) -> bool:
+def has_only_imports(source: str) -> bool:
     """Whether a cell imports, and does nothing else.
 
     Example:
-        >>> only_imports("import torch; from torch import nn"), only_imports("import torch; x = torch.ones(1)")
+        >>> has_only_imports("import torch; from torch import nn"), has_only_imports("import torch; x = torch.ones(1)")
         (True, False)
 
     """

@@ -38,7 +38,7 @@ class Minutes:
         return f"{self.reading} minutes" + (f", plus {self.exercises} for the exercises" if self.exercises else "")
 
 
-def minutes_of(cells: Iterable[NotebookNode], exercises: int) -> Minutes:
+def estimate_minutes(cells: Iterable[NotebookNode], exercises: int) -> Minutes:
     """Estimate how long cells take, beside the minutes that their exercises are said to take."""
     seconds = 0.0
     for cell in cells:

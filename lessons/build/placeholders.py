@@ -36,7 +36,7 @@ def fill(what: str, name: str) -> str:
     return PLACEHOLDERS[what](name)
 
 
-def anchor(heading: str) -> str:
+def make_heading_fragment(heading: str) -> str:
     """The fragment by which JupyterLab, and a forge that shows the notebook, find a heading of the same page.
 
     Only for headings in ASCII: of others a browser writes a fragment that JupyterLab does not decode.
@@ -44,7 +44,7 @@ def anchor(heading: str) -> str:
     return heading.replace("`", "").replace(" ", "-")
 
 
-def place_of(heading: str) -> str:
+def make_cell_fragment(heading: str) -> str:
     """The fragment by which a link finds a heading of another notebook: the id of its cell.
 
     It works in a notebook that is only being opened, by JupyterLab 4.6. The name of the heading does not: the headings
@@ -53,7 +53,7 @@ def place_of(heading: str) -> str:
     return f"cell-id={lesson_source.cell_id(lesson_source.heading_key(heading))}"
 
 
-def link(chapter: int, section: int | str) -> str:
+def make_link(chapter: int, section: int | str) -> str:
     """A link to a chapter's section, given by its number or its heading.
 
     Raises:
@@ -64,20 +64,20 @@ def link(chapter: int, section: int | str) -> str:
         if name_of(path).startswith(f"{chapter:02}_"):
             for heading in lesson_source.headings(path):
                 if heading == section or heading.startswith(f"{section} · "):
-                    place = f", section {section}" if isinstance(section, int) else ""
-                    return f"[{chapter:02}{place}]({name_of(path)}.ipynb#{place_of(heading)})"
+                    label = f", section {section}" if isinstance(section, int) else ""
+                    return f"[{chapter:02}{label}]({name_of(path)}.ipynb#{make_cell_fragment(heading)})"
             raise LookupError(f"chapter {chapter:02} has no section '{section}'")
     raise LookupError(f"there is no chapter {chapter:02}")
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def make_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     lines = [list(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def breakable(cell: str) -> str:
+def make_breakable(cell: str) -> str:
     """Let a long name in a table's cell go on in the next line, after "_" or ".": the table fits a narrow page."""
 
     def as_html(code: re.Match[str]) -> str:
@@ -109,33 +109,33 @@ def verdict(name: str) -> str:
     return f"**Verdict on {name}: {VERDICTS[row['verdict']].lower()}{since}.**"
 
 
-def does(name: str) -> str:
+def describe_behavior(name: str) -> str:
     """What torch does where the document claims this, and the chapter that is about it."""
     row = claim_named(name)
     (chapter,) = [path for path in lesson_source.chapter_files() if name_of(path).startswith(f"{row['chapter']:02}_")]
     return f"**What torch does.** {row['does']} Taught in [chapter {row['chapter']:02}]({name_of(chapter)}.ipynb)."
 
 
-def claims_run_here(document: str) -> list[str]:
+def list_run_claims(document: str) -> list[str]:
     """The claims of a document that run on the ledger's own page, in order: those of which runs/ has a fragment."""
     runs = lesson_source.data_file("claims.toml").parent / "runs"
     names = (path.stem for path in runs.glob(f"{document}.*.md"))
     return sorted(names, key=lambda name: int(name.partition(".")[2]))
 
 
-def repeats(name_and_section: str) -> str:
+def describe_repeated_claim(name_and_section: str) -> str:
     """One line for a claim that only repeats a section of the page: verdict, section, the way to where it runs."""
     name, _, section = name_and_section.partition(" ")
     row = claim_named(name)
-    if name not in claims_run_here(row["document"]):
+    if name not in list_run_claims(row["document"]):
         raise LookupError(f"claim {name} does not run on the ledger: 90_claims/runs/{name}.md is missing")
     since = f" since torch {row['since']}" if row.get("since") else ""
     shown = f" Section {section} shows it." if section else ""
-    ledger = f"[Run it on the ledger page](90_claims.ipynb#{place_of(name)})."
+    ledger = f"[Run it on the ledger page](90_claims.ipynb#{make_cell_fragment(name)})."
     return f"- **{name}** {row['text']} *{VERDICTS[row['verdict']]}{since}.*{shown} {ledger}"
 
 
-def tally(rows: list[dict[str, Any]]) -> str:
+def count_verdicts(rows: list[dict[str, Any]]) -> str:
     """How many claims have which verdict."""
     count = Counter(row["verdict"] for row in rows)
     return ", ".join(f"{sign} {count[name]}" for name, sign in SIGNS.items() if count[name])
@@ -152,7 +152,7 @@ def document(name: str) -> str:
         f"## {name}: {of['title']}",
         f"*{of['kind']}{called} · author: {of['author']} · in {of['language']} · {of['date']}*",
         of["summary"].strip(),
-        f"{len(rows)} claims: {tally(rows)}.",
+        f"{len(rows)} claims: {count_verdicts(rows)}.",
     ]
     return "\n\n".join(parts)
 
@@ -160,7 +160,7 @@ def document(name: str) -> str:
 def claims_count(_: str) -> str:
     """How many claims there are, and how many have which verdict."""
     rows = list(claims()["claims"].values())
-    return f"{len(rows)} claims of {len(claims()['documents'])} documents: {tally(rows)}"
+    return f"{len(rows)} claims of {len(claims()['documents'])} documents: {count_verdicts(rows)}"
 
 
 # -- drawings -------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def chooser() -> list[tuple[str, list[tuple[str, str, str, str]]]]:
         for row in (row for row in rows if row["group"] == group):
             facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]) + option(row), f"since torch {row['since']}"]
             if "chapter" in row:
-                facts.append("taught in chapter " + link(row["chapter"], row["section"]))
+                facts.append("taught in chapter " + make_link(row["chapter"], row["section"]))
             # Whoever looks for other words finds the row by them, in the browser's search as in a site's.
             parts = [f"### {row['want']}", row["answer"], f"```python\n{row['lines'].strip()}\n```"]
             parts += [" · ".join(facts), f"Also asked as: {row['also']}."]
@@ -213,11 +213,11 @@ def glossary(_: str) -> str:
     lines = [
         (
             f"**{row['english']}**",
-            breakable(row["meaning"]),
+            make_breakable(row["meaning"]),
             # Short, as the column is the narrowest.
-            link(row["chapter"], row["section"]).replace(", section ", "\u00a0§\u00a0")
+            make_link(row["chapter"], row["section"]).replace(", section ", "\u00a0§\u00a0")
             if "chapter" in row
-            else link_to_want(row["want"]),
+            else make_chooser_link(row["want"]),
         )
         for row in rows
     ]
@@ -227,14 +227,14 @@ def glossary(_: str) -> str:
         if {"korean", "chinese"} & {*row}
     ]
     return (
-        f"{table(('Term', 'What it means', 'Shown in'), lines)}\n\n"
+        f"{make_table(('Term', 'What it means', 'Shown in'), lines)}\n\n"
         "<details><summary>Details: the Korean and Chinese words of the five documents</summary>\n\n"
         "An empty cell means that these documents write the English word, or do not use the term.\n\n"
-        f"{table(('English', 'Korean (D0 to D3)', 'Chinese (D4)'), said)}\n\n</details>"
+        f"{make_table(('English', 'Korean (D0 to D3)', 'Chinese (D4)'), said)}\n\n</details>"
     )
 
 
-def link_to_want(want: str) -> str:
+def make_chooser_link(want: str) -> str:
     """A link to a row of the chooser.
 
     Raises:
@@ -244,13 +244,13 @@ def link_to_want(want: str) -> str:
     if want not in {row["want"] for row in lesson_source.rows_of("chooser.toml", "want")}:
         raise LookupError(f"chooser.toml has no want '{want}'")
     (page,) = [name_of(path) for path in lesson_source.reference_files() if name_of(path).endswith("_chooser")]
-    return f"[chooser]({page}.ipynb#{place_of(want)})"
+    return f"[chooser]({page}.ipynb#{make_cell_fragment(want)})"
 
 
 PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "claim": claim,
     "verdict": verdict,
-    "repeats": repeats,
+    "repeats": describe_repeated_claim,
     "document": document,
     "claims_count": claims_count,
     "drawing": drawing,

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lessons.build import lesson_source
-from lessons.build.chapter_notebook import Chapter, exercises_of
-from lessons.build.lesson_source import LessonError, where
-from lessons.build.placeholders import table
+from lessons.build.chapter_notebook import Chapter, read_exercises_of
+from lessons.build.lesson_source import LessonError, format_location
+from lessons.build.placeholders import make_table
 from lessons.build.slide_contents import OPENING
-from lessons.build.teacher_pages import Part, at_class_pace, folder, pages, parts_of
+from lessons.build.teacher_pages import Part, get_folder, list_parts, make_teacher_pages, scale_to_class
 
 _NAMED = {"opening": OPENING, "documents": "What the documents say", "recap": "Recap"}
 
@@ -31,7 +31,7 @@ class Piece:
     in_class: int
 
 
-def source() -> Path:
+def get_plan_path() -> Path:
     """Where the plans are written."""
     return lesson_source.LESSONS / "plan.toml"
 
@@ -46,8 +46,8 @@ class Planner:
 
     def __init__(self, chapters: Iterable[Chapter]) -> None:
         self.chapters = {one.number: one for one in chapters if one.header.get("kind") != "reference"}
-        self.parts: dict[str, list[Part]] = {number: parts_of(one) for number, one in self.chapters.items()}
-        self.exercises = {number: exercises_of(one.source) for number, one in self.chapters.items()}
+        self.parts: dict[str, list[Part]] = {number: list_parts(one) for number, one in self.chapters.items()}
+        self.exercises = {number: read_exercises_of(one.source) for number, one in self.chapters.items()}
 
     def pieces(self, line: str) -> list[Piece]:
         """What a line such as "02: opening, 1, q1" stands for.
@@ -66,7 +66,7 @@ class Planner:
             text = self.exercises[number].get(name)
             if text is None:
                 raise LookupError(f"chapter {number} has no exercise '{name}'")
-            return Piece(f"exercise {text.number}", text.minutes, at_class_pace(text.minutes))
+            return Piece(f"exercise {text.number}", text.minutes, scale_to_class(text.minutes))
         for part in self.parts[number]:
             if part.heading == _NAMED.get(name) or part.heading.startswith(f"{name} · "):
                 # Of a section that has exercises in it, only the section: exercises are named one by one.
@@ -74,7 +74,7 @@ class Planner:
         raise LookupError(f"chapter {number} has no section '{name}'; there are numbers, {', '.join(_NAMED)}")
 
 
-def plan_page(chapters: Iterable[Chapter]) -> str:
+def make_plan_page(chapters: Iterable[Chapter]) -> str:
     """The plan page, as Markdown.
 
     Raises:
@@ -83,7 +83,7 @@ def plan_page(chapters: Iterable[Chapter]) -> str:
     """
     chapters = list(chapters)
     planner = Planner(chapters)
-    data = tomllib.loads(source().read_text(encoding="utf-8"))
+    data = tomllib.loads(get_plan_path().read_text(encoding="utf-8"))
     lines = ["# Plans for a class", data["text"].strip()]
     lines.append(
         "The teacher's pages: "
@@ -92,13 +92,13 @@ def plan_page(chapters: Iterable[Chapter]) -> str:
     lines += ["## At the projector", data["projector"].strip()]
     for plan in data["plan"]:
         lines += [f"## {plan['name']}", plan["text"].strip()]
-        rows = [_row(planner, unit, plan["minutes"]) for unit in plan["unit"]]
-        lines.append(table(("", "In class", "Minutes", "At home", "Minutes"), rows))
+        rows = [_make_row(planner, unit, plan["minutes"]) for unit in plan["unit"]]
+        lines.append(make_table(("", "In class", "Minutes", "At home", "Minutes"), rows))
     lines += ["## Exercises that are graded", data["grading"].strip()]
     return "\n\n".join(lines) + "\n"
 
 
-def _row(planner: Planner, unit: dict[str, object], limit: int) -> tuple[str, str, str, str, str]:
+def _make_row(planner: Planner, unit: dict[str, object], limit: int) -> tuple[str, str, str, str, str]:
     def of(kind: str) -> list[Piece]:
         found = unit.get(kind, [])
         assert isinstance(found, list)
@@ -107,10 +107,12 @@ def _row(planner: Planner, unit: dict[str, object], limit: int) -> tuple[str, st
     try:
         now, later = of("class"), of("home")
     except LookupError as error:
-        raise LessonError(f"{where(source(), 1)}: {error.args[0]}") from None
+        raise LessonError(f"{format_location(get_plan_path(), 1)}: {error.args[0]}") from None
     total = sum(piece.in_class for piece in now)
     if total > limit:
-        raise LessonError(f"{where(source(), 1)}: '{unit['name']}' takes {total} minutes, and has {limit}")
+        raise LessonError(
+            f"{format_location(get_plan_path(), 1)}: '{unit['name']}' takes {total} minutes, and has {limit}"
+        )
     return (
         str(unit["name"]),
         "<br>".join(f"{piece.name} ({piece.in_class})" for piece in now),
@@ -120,23 +122,23 @@ def _row(planner: Planner, unit: dict[str, object], limit: int) -> tuple[str, st
     )
 
 
-def all_pages(chapters: Iterable[Chapter]) -> dict[Path, str]:
+def make_pages(chapters: Iterable[Chapter]) -> dict[Path, str]:
     """Every page in teaching/, and what should be in it."""
     chapters = list(chapters)
-    plan = {folder() / "plan.md": plan_page(chapters)} if source().exists() else {}
-    return dict(pages(chapters)) | plan
+    plan = {get_folder() / "plan.md": make_plan_page(chapters)} if get_plan_path().exists() else {}
+    return dict(make_teacher_pages(chapters)) | plan
 
 
-def stale(chapters: Iterable[Chapter]) -> list[str]:
+def list_stale_pages(chapters: Iterable[Chapter]) -> list[str]:
     """The names of the pages that are out of step, missing, or of no chapter."""
-    wanted = all_pages(chapters)
+    wanted = make_pages(chapters)
     wrong = [path.name for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
-    return wrong + [path.name for path in sorted(folder().glob("*.md")) if path not in wanted]
+    return wrong + [path.name for path in sorted(get_folder().glob("*.md")) if path not in wanted]
 
 
 def write(chapters: Iterable[Chapter]) -> None:
     """Bring the pages up to date."""
-    for path, text in all_pages(chapters).items():
+    for path, text in make_pages(chapters).items():
         path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, encoding="utf-8", newline="\n")

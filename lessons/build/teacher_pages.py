@@ -27,11 +27,11 @@ from nbformat import NotebookNode
 from hookscope_course.practice.exercise_parser import ExerciseText
 from hookscope_course.practice.question import Question, questions_of
 from lessons.build import lesson_source, page_minutes, placeholders
-from lessons.build.chapter_notebook import Chapter, exercises_of
-from lessons.build.lesson_source import LessonError, where
+from lessons.build.chapter_notebook import Chapter, read_exercises_of
+from lessons.build.lesson_source import LessonError, format_location
 from lessons.build.page_minutes import Minutes
-from lessons.build.placeholders import table
-from lessons.build.slide_contents import OPENING, answer_in, on_screen
+from lessons.build.placeholders import make_table
+from lessons.build.slide_contents import OPENING, find_answer, list_slide_contents
 
 # The chapters' 510 minutes of reading hold 70 Predicts, one every 7 minutes. A class takes about 3.5 minutes more for
 # each: one to vote, two to argue with a neighbour, half a one until the last has run the cell. (7 + 3.5) / 7 = 1.5.
@@ -40,7 +40,7 @@ PARTS = ("Ask", "If they are wrong", "If they are quick", "Leave out")
 READY = "Have ready"
 
 
-def at_class_pace(minutes: int) -> int:
+def scale_to_class(minutes: int) -> int:
     """How long a class takes for what takes a learner alone these minutes; rounded up."""
     return math.ceil(CLASS_PACE * minutes)
 
@@ -55,7 +55,7 @@ class Part:
     @property
     def in_class(self) -> Minutes:
         """How long it takes a class."""
-        return Minutes(at_class_pace(self.minutes.reading), at_class_pace(self.minutes.exercises))
+        return Minutes(scale_to_class(self.minutes.reading), scale_to_class(self.minutes.exercises))
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,15 @@ def read_teaching(chapter: Chapter) -> Teaching:
     path = chapter.source.with_name("teaching.md")
     if not path.exists():
         raise LessonError(
-            f"{where(path, 1)}: the teacher's page is missing; to copy: lessons/02_call_order/teaching.md"
+            f"{format_location(path, 1)}: the teacher's page is missing; to copy: lessons/02_call_order/teaching.md"
         )
     title, *pieces = re.split(r"^## (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     found = dict(zip(pieces[::2], (piece.strip() for piece in pieces[1::2]), strict=True))
-    wanted = [READY, *(part.heading for part in parts_of(chapter) if part.heading[0].isdigit())]
+    wanted = [READY, *(part.heading for part in list_parts(chapter) if part.heading[0].isdigit())]
     if [*found] != wanted:
-        raise LessonError(f"{where(path, 1)}: the headings are {', '.join(found)}; they must be {', '.join(wanted)}")
+        raise LessonError(
+            f"{format_location(path, 1)}: the headings are {', '.join(found)}; they must be {', '.join(wanted)}"
+        )
     sections = {}
     for heading, text in found.items():
         if heading != READY:
@@ -91,21 +93,21 @@ def read_teaching(chapter: Chapter) -> Teaching:
             parts = dict(zip(names[1::2], map(str.strip, names[2::2]), strict=True))
             if tuple(parts) != PARTS or names[0].strip() or not all(parts.values()):
                 line = path.read_text(encoding="utf-8").split(f"## {heading}\n")[0].count("\n") + 1
-                raise LessonError(f"{where(path, line)}: a section has, in this order: {', '.join(PARTS)}")
+                raise LessonError(f"{format_location(path, line)}: a section has, in this order: {', '.join(PARTS)}")
             sections[heading] = parts
     return Teaching(title.partition("\n")[2].strip(), found[READY], sections)
 
 
-def parts_of(chapter: Chapter) -> list[Part]:
+def list_parts(chapter: Chapter) -> list[Part]:
     """The parts of a chapter in their order, from the opening to the recap, each with its minutes."""
-    given = {text.number: text.minutes for text in exercises_of(chapter.source).values()}
+    given = {text.number: text.minutes for text in read_exercises_of(chapter.source).values()}
     cells: dict[str, list[NotebookNode]] = {}
-    for heading, cell in _below_headings(chapter.notebook.cells):
+    for heading, cell in _pair_with_headings(chapter.notebook.cells):
         cells.setdefault(heading, []).append(cell)
     return [
         Part(
             heading,
-            page_minutes.minutes_of(
+            page_minutes.estimate_minutes(
                 below, sum(given[c.metadata["exercise"]] for c in below if "exercise" in c.metadata)
             ),
         )
@@ -113,7 +115,7 @@ def parts_of(chapter: Chapter) -> list[Part]:
     ]
 
 
-def _below_headings(cells: Iterable[NotebookNode]) -> Iterator[tuple[str, NotebookNode]]:
+def _pair_with_headings(cells: Iterable[NotebookNode]) -> Iterator[tuple[str, NotebookNode]]:
     """Give each cell with the heading it stands below; a cell of text that has a heading inside is cut there."""
     heading = OPENING
     for cell in cells:
@@ -128,35 +130,35 @@ def _below_headings(cells: Iterable[NotebookNode]) -> Iterator[tuple[str, Notebo
             yield heading, NotebookNode(cell_type="markdown", source=piece, metadata=cell.metadata)
 
 
-def answers_of(chapter: Chapter) -> dict[str, list[str]]:
+def find_answers(chapter: Chapter) -> dict[str, list[str]]:
     """The answers to the Predicts below each heading, from what the built notebook shows."""
-    return _answers_in(chapter.target.read_text(encoding="utf-8")) if chapter.target.exists() else {}
+    return _find_answers(chapter.target.read_text(encoding="utf-8")) if chapter.target.exists() else {}
 
 
 @cache
-def _answers_in(notebook: str) -> dict[str, list[str]]:
+def _find_answers(notebook: str) -> dict[str, list[str]]:
     answers: dict[str, list[str]] = {}
-    for heading, cell in _below_headings(nbformat.reads(notebook, as_version=4).cells):
-        if answer := answer_in(cell):
+    for heading, cell in _pair_with_headings(nbformat.reads(notebook, as_version=4).cells):
+        if answer := find_answer(cell):
             answers.setdefault(heading, []).append(answer)
     return answers
 
 
-def page(chapter: Chapter) -> str:
+def make_page(chapter: Chapter) -> str:
     """The teacher's page of a chapter, as Markdown.
 
     Raises:
         LessonError: teaching.md is not complete, or a section has a question whose answer the notebook does not show.
 
     """
-    teaching, parts, answers = read_teaching(chapter), parts_of(chapter), answers_of(chapter)
+    teaching, parts, answers = read_teaching(chapter), list_parts(chapter), find_answers(chapter)
     lines = [
         f"# {chapter.number} · {chapter.header['title']}: the teacher's page",
         f"*Made by `make build` from [its sources](../lessons/{chapter.name}); the questions come from `teaching.md`. "
         "Every answer is on this page: keep it from learners, and out of every hand-out. Slides have the numbers that "
         "`make class` and `make slides` show; [the plans](plan.md#at-the-projector) say which keys to press.*",
         teaching.purpose,
-        _times(parts),
+        _make_times_table(parts),
         f"## {READY}",
         teaching.ready,
     ]
@@ -164,38 +166,39 @@ def page(chapter: Chapter) -> str:
         if part.heading in teaching.sections:
             if not answers.get(part.heading):
                 raise LessonError(
-                    f"{where(chapter.source, 1)}: notebooks/{chapter.target.name} shows no answer in '{part.heading}'"
+                    f"{format_location(chapter.source, 1)}: notebooks/{chapter.target.name} shows no answer in "
+                    f"'{part.heading}'"
                 )
             lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
-            lines += _screen(chapter, part.heading)
+            lines += _describe_slides(chapter, part.heading)
             for name, text in teaching.sections[part.heading].items():
-                lines.append(f"**{name}.**{_after(text)}{text}")
+                lines.append(f"**{name}.**{_get_separator(text)}{text}")
                 if name == "Ask":
-                    lines.append("**The answer.** " + "; then: ".join(map(_code, answers[part.heading])))
-                    lines += _wrong_guesses(chapter, part.heading)
+                    lines.append("**The answer.** " + "; then: ".join(map(_format_code, answers[part.heading])))
+                    lines += _list_wrong_guesses(chapter, part.heading)
         elif part.heading in answers:
             lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
-            lines += _screen(chapter, part.heading)
-            lines.append("**The answer** to its Predict. " + "; then: ".join(map(_code, answers[part.heading])))
-            lines += _wrong_guesses(chapter, part.heading)
+            lines += _describe_slides(chapter, part.heading)
+            lines.append("**The answer** to its Predict. " + "; then: ".join(map(_format_code, answers[part.heading])))
+            lines += _list_wrong_guesses(chapter, part.heading)
     lines.append("## Answers to the exercises")
-    for exercise in exercises_of(chapter.source).values():
-        lines.extend(_exercise(exercise))
+    for exercise in read_exercises_of(chapter.source).values():
+        lines.extend(_describe_exercise(exercise))
     return "\n\n".join(lines) + "\n"
 
 
-def _screen(chapter: Chapter, heading: str) -> Iterator[str]:
+def _describe_slides(chapter: Chapter, heading: str) -> Iterator[str]:
     """Which slides a part has, what is on them, and where its pictures are."""
-    first, last, seen = on_screen(chapter)[heading]
-    place = f"../notebooks/{chapter.target.name}"
+    first, last, seen = list_slide_contents(chapter)[heading]
+    address = f"../notebooks/{chapter.target.name}"
     if heading != OPENING:  # which has no heading of its own
-        place += f"#{placeholders.place_of(heading)}"
-    yield f"**On the screen.** Slides {first} to {last}. [Its results are in the notebook]({place})."
+        address += f"#{placeholders.make_cell_fragment(heading)}"
+    yield f"**On the screen.** Slides {first} to {last}. [Its results are in the notebook]({address})."
     if seen:
         yield "\n".join(f"- {line}" for line in seen)
 
 
-def _wrong_guesses(chapter: Chapter, heading: str) -> Iterator[str]:
+def _list_wrong_guesses(chapter: Chapter, heading: str) -> Iterator[str]:
     """The wrong guesses of a section or of the opening, and what the page says to each."""
     number = "0" if heading == OPENING else heading.split()[0]
     asked = questions_of(int(chapter.number)).get(f"{chapter.number}.{number}", Question())
@@ -209,7 +212,7 @@ def _wrong_guesses(chapter: Chapter, heading: str) -> Iterator[str]:
         yield "\n".join(said)
 
 
-def _times(parts: list[Part]) -> str:
+def _make_times_table(parts: list[Part]) -> str:
     rows = [
         (part.heading, str(part.minutes.reading), str(part.minutes.exercises or ""), str(part.in_class.total))
         for part in parts
@@ -220,40 +223,40 @@ def _times(parts: list[Part]) -> str:
         str(sum(part.minutes.exercises for part in parts)),
         str(sum(part.in_class.total for part in parts)),
     )
-    return table(("Part", "Minutes alone", "Exercises", "Minutes in class"), [*rows, sums])
+    return make_table(("Part", "Minutes alone", "Exercises", "Minutes in class"), [*rows, sums])
 
 
-def _exercise(text: ExerciseText) -> Iterator[str]:
+def _describe_exercise(text: ExerciseText) -> Iterator[str]:
     """An exercise with its solution, and what is said to each wrong answer."""
     yield f"### {text.heading}"
     yield text.question
     yield f"**A solution.** {text.why}"
-    yield _fence(text.solution)
+    yield _format_fence(text.solution)
     yield "**Wrong answers,** and a part of the reply to each:"
     for code, message in text.wrong:
-        yield _fence(code)
+        yield _format_fence(code)
         yield f"> {message}"
 
 
-def _after(text: str) -> str:
+def _get_separator(text: str) -> str:
     return "\n\n" if text.startswith("- ") else " "
 
 
-def _code(answer: str) -> str:
+def _format_code(answer: str) -> str:
     return f"`{answer}`"
 
 
-def _fence(code: str) -> str:
+def _format_fence(code: str) -> str:
     return f"```python\n{code.strip()}\n```"
 
 
-def folder() -> Path:
+def get_folder() -> Path:
     """Where the pages go."""
     return lesson_source.ROOT / "teaching"
 
 
-def pages(chapters: Iterable[Chapter]) -> Iterator[tuple[Path, str]]:
+def make_teacher_pages(chapters: Iterable[Chapter]) -> Iterator[tuple[Path, str]]:
     """Every teacher's page and where it goes; of chapters that have a teaching.md and were built."""
     for chapter in chapters:
         if chapter.source.with_name("teaching.md").exists() and chapter.target.exists():
-            yield folder() / f"{chapter.name}.md", page(chapter)
+            yield get_folder() / f"{chapter.name}.md", make_page(chapter)

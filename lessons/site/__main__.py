@@ -26,7 +26,7 @@ from lessons.site import (
     search_index,
     widget_recordings,
 )
-from lessons.site.cards import cards, social_card
+from lessons.site.cards import draw_social_card, make_cards
 
 HERE = Path(__file__).resolve().parent
 OUT = lesson_source.ROOT / "build" / "site"
@@ -51,7 +51,7 @@ def main(out: Path = OUT) -> int:
     redirect(out / "html")
     markdown_pages.write(out / "html")
     found = search_index.write(out / "html")
-    broken = search_index.broken_links(out / "html")
+    broken = search_index.find_broken_links(out / "html")
     print(*broken, sep="\n", end="\n" if broken else "")
     files = [file for file in (out / "html").rglob("*") if file.is_file()]
     made = [file for file in files if file.suffix == ".html"]
@@ -94,69 +94,71 @@ def write_source(source: Path) -> None:
     for name in ("site.css", "site.js", "guesses.js", "search.js", "favicon.svg"):
         shutil.copy(HERE / name, static)
     shutil.copy(lesson_source.LESSONS / "00_start_here" / "chapter_00.png", static)
-    (static / "card.png").write_bytes(social_card())
+    (static / "card.png").write_bytes(draw_social_card())
     notebooks = sorted(lesson_source.NOTEBOOKS.glob("*.ipynb"))
     cells = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in notebooks}
     alive = chapter_recordings.record(
-        [name for name, each in cells.items() if pages.widget_cells(each)], static / "live"
+        [name for name, each in cells.items() if pages.find_widget_cells(each)], static / "live"
     )
     write_guesses(cells, static / "live")
     for path in notebooks:
-        page = pages.chapter(path, alive.get(path.stem))
-        (source / f"{pages.page_of(path.stem)}.ipynb").write_text(json.dumps(page), encoding="utf-8")
+        page = pages.make_chapter_page(path, alive.get(path.stem))
+        (source / f"{pages.get_page_name(path.stem)}.ipynb").write_text(json.dumps(page), encoding="utf-8")
         (static / "notebooks" / path.name).write_bytes(make_edition(path))
-    for name, text in reference.pages().items():
+    for name, text in reference.make_pages().items():
         _write(source / "reference" / f"{name}.rst", text)
     for path in (lesson_source.ROOT / "teaching").glob("*.md"):
-        _write(source / "teaching" / path.name, pages.document(path))
-    for name, place in pages.places().items():
-        if name.endswith(".md") and "teaching" not in name and place != "index":
-            _write(source / f"{place}.md", pages.document(lesson_source.ROOT / name))
+        _write(source / "teaching" / path.name, pages.make_document_page(path))
+    for name, address in pages.map_files_to_pages().items():
+        if name.endswith(".md") and "teaching" not in name and address != "index":
+            _write(source / f"{address}.md", pages.make_document_page(lesson_source.ROOT / name))
     for folder in pages.FOLDERS:
         _write(source / folder / "index.md", list_folder(folder))
-    _write(source / "widgets.md", gallery(static / "live"))
+    _write(source / "widgets.md", make_gallery(static / "live"))
     index = (HERE / "index.md").read_text(encoding="utf-8")
-    parts = {"{{picker}}": _picker(), "{{cards}}": cards(static / "cards"), "{{toctrees}}": toctrees()}
-    for place, text in parts.items():
-        index = index.replace(place, text)
+    parts = {"{{picker}}": _make_picker(), "{{cards}}": make_cards(static / "cards"), "{{toctrees}}": make_toctrees()}
+    for placeholder, text in parts.items():
+        index = index.replace(placeholder, text)
     _write(source / "index.md", index)
 
 
 def write_guesses(cells: dict[str, list[dict[str, Any]]], folder: Path) -> None:
     """Write what the questions of each chapter answer, and the widget that asks them, once."""
     for name, each in cells.items():
-        if answers := guess_recordings.answers_of(each):
-            records = {about: guess_recordings.recorded(about, answer) for about, answer in answers.items()}
+        if answers := guess_recordings.find_answers(each):
+            records = {about: guess_recordings.record_question(about, answer) for about, answer in answers.items()}
             script = f"window.hookscopeGuesses = {json.dumps(records, ensure_ascii=False)};\n"
             (folder / f"guesses-{name[:2]}.js").write_text(script, encoding="utf-8")
     widget = json.dumps({"esm": str(GuessWidget._esm), "css": str(GuessWidget._css)}, ensure_ascii=False)
     (folder / "guess.js").write_text(f"window.hookscopeGuess = {widget};\n", encoding="utf-8")
 
 
-def gallery(folder: Path) -> str:
+def make_gallery(folder: Path) -> str:
     """The page of the widgets; what they answer goes into `folder`, a script for each."""
     parts = [(HERE / "widgets.md").read_text(encoding="utf-8")]
-    for each in widget_recordings.LIVE:
+    for each in widget_recordings.LIVE_WIDGETS:
         widget = each.make()
-        fits = widget_recordings.fitting(widget, each.name)
+        fits = widget_recordings.record_within_limit(widget, each.name)
         assert fits, f"{each.name} is too large for a page"
         (folder / f"{each.name}.js").write_text(fits[0], encoding="utf-8")
-        parts.append(f"## {each.heading}\n\n{each.words}\n\n{pages.live_place(each.name, _still(widget))}")
+        parts.append(f"## {each.heading}\n\n{each.words}\n\n{pages.make_live_element(each.name, _make_image(widget))}")
     parts.append("## Those that need a kernel\n")
-    for widget in widget_recordings.still():
-        parts.append(f"### {type(widget).__name__}\n\n{widget_recordings.sentence(widget)}\n\n{_still(widget)}\n")
+    for widget in widget_recordings.make_kernel_widgets():
+        parts.append(
+            f"### {type(widget).__name__}\n\n{widget_recordings.get_first_sentence(widget)}\n\n{_make_image(widget)}\n"
+        )
         widget.close()
     return "\n".join(parts)
 
 
-def _picker() -> str:
+def _make_picker() -> str:
     """LayerPicker, alive on the first page, too."""
-    each = next(each for each in widget_recordings.LIVE if each.name == "layer_picker")
+    each = next(each for each in widget_recordings.LIVE_WIDGETS if each.name == "layer_picker")
     widget = each.make()
-    return pages.live_place(each.name, _still(widget))
+    return pages.make_live_element(each.name, _make_image(widget))
 
 
-def _still(widget: HookWidget) -> str:
+def _make_image(widget: HookWidget) -> str:
     image = base64.b64encode(widget.png).decode("ascii")
     return f'<img class="still" alt="{html.escape(widget.alt)}" src="data:image/png;base64,{image}">'
 
@@ -168,12 +170,12 @@ def list_folder(folder: str) -> str:
     return f"# {title}\n\n{words}\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
 
 
-def toctrees() -> str:
+def make_toctrees() -> str:
     """The lists of all pages, as the index has them."""
     chapters = [path.parent.name for path in lesson_source.chapter_files()]
     lists = {
         "Chapters": chapters,
-        "Look up": [pages.page_of(path.parent.name) for path in lesson_source.reference_files()],
+        "Look up": [pages.get_page_name(path.parent.name) for path in lesson_source.reference_files()],
         "Begin": ["install", "tour", "course"],
         "The package": [
             "widgets",

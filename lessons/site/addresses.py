@@ -10,13 +10,13 @@ import os
 from urllib.parse import quote
 
 
-def site() -> str:
+def get_site_address() -> str:
     """Return the address of the site, with a slash at its end; empty if nobody has set it."""
     address = os.environ.get("HOOKSCOPE_SITE", "").rstrip("/")
     return f"{address}/" if address else ""
 
 
-def launches(page: str = "") -> dict[str, str]:
+def list_launch_addresses(page: str = "") -> dict[str, str]:
     """Return the addresses that open the course in a browser, by name; none if nobody has set the repository.
 
     Both begin with a learner's copy of the course, in which nothing is answered.

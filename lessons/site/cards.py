@@ -19,7 +19,7 @@ _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]
 _MAP = "A module between its input"  # how the map of all hooks begins, which many chapters show
 
 
-def cards(folder: Path) -> str:
+def make_cards(folder: Path) -> str:
     """Write the pictures into a folder; return the HTML of the cards.
 
     Args:
@@ -29,7 +29,7 @@ def cards(folder: Path) -> str:
     made = []
     for path in lesson_source.chapter_files():
         name, header = lesson_source.name_of(path), lesson_source.header_of(path)
-        image = picture_of(lesson_source.NOTEBOOKS / f"{name}.ipynb")
+        image = find_picture(lesson_source.NOTEBOOKS / f"{name}.ipynb")
         if image:
             (folder / f"{name}.png").write_bytes(image)
         questions = len(questions_of(int(name[:2])))
@@ -43,7 +43,7 @@ def cards(folder: Path) -> str:
     return f'<div class="cards">\n{chr(10).join(made)}\n</div>'
 
 
-def picture_of(notebook: Path) -> bytes | None:
+def find_picture(notebook: Path) -> bytes | None:
     """The largest picture of a notebook that is no map of all hooks and in no solution; None where there is none."""
     found = [
         base64.b64decode(image)
@@ -56,7 +56,7 @@ def picture_of(notebook: Path) -> bytes | None:
     return max(found, key=len, default=None)
 
 
-def social_card() -> bytes:
+def draw_social_card() -> bytes:
     """Draw the image that is shown where somebody posts a link to the site, as a PNG of 1200 by 630 pixels."""
     figure = Figure(figsize=(12, 6.3), dpi=100, facecolor="#1a1026")
     figure.text(0.05, 0.74, "hookscope", color="white", fontsize=54, weight="bold")

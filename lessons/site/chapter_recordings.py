@@ -24,7 +24,7 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.kernel_settings import KERNEL_ENV
 from lessons.build.lesson_source import NOTEBOOKS, ROOT
 from lessons.site import widget_recordings
-from lessons.site.pages import WIDGET, widget_cells
+from lessons.site.pages import WIDGET, find_widget_cells
 
 
 def record(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
@@ -57,7 +57,7 @@ def record(names: list[str], folder: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def of_notebook(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
+def record_notebook(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
     """Run a notebook's cells up to its last widget; yields the id of each widget's cell, and what is recorded of it.
 
     Raises:
@@ -65,7 +65,7 @@ def of_notebook(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
 
     """
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    left = widget_cells(cells)
+    left = find_widget_cells(cells)
     shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
         for cell in cells:
@@ -80,13 +80,13 @@ def of_notebook(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
             if cell["id"] in left:
                 left.remove(cell["id"])
                 name = f"{path.stem[:2]}-{cell['id']}"
-                if fits := widget_recordings.fitting(_shown(done.result, cell, path), name):
+                if fits := widget_recordings.record_within_limit(_check_widget(done.result, cell, path), name):
                     script, words = fits
                     (folder / f"{name}.js").write_text(script, encoding="utf-8")
                     yield cell["id"], words
 
 
-def _shown(widget: object, cell: dict[str, object], path: Path) -> HookWidget:
+def _check_widget(widget: object, cell: dict[str, object], path: Path) -> HookWidget:
     """The widget of a cell, if it is the one that the notebook shows."""
     outputs = cell["outputs"]
     assert isinstance(outputs, list)
@@ -99,5 +99,5 @@ def _shown(widget: object, cell: dict[str, object], path: Path) -> HookWidget:
 if __name__ == "__main__":
     place, *chosen = sys.argv[1:]
     out = sys.stdout
-    answers = {name: dict(of_notebook(NOTEBOOKS / f"{name}.ipynb", Path(place))) for name in chosen}
+    answers = {name: dict(record_notebook(NOTEBOOKS / f"{name}.ipynb", Path(place))) for name in chosen}
     print(json.dumps(answers), file=out)

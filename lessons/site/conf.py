@@ -37,7 +37,7 @@ napoleon_google_docstring, napoleon_numpy_docstring = True, False
 html_theme = "furo"
 html_title = "hookscope"
 html_favicon = "_static/favicon.svg"
-html_baseurl = addresses.site()
+html_baseurl = addresses.get_site_address()
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -80,7 +80,7 @@ def _describe(app: Any, page: str, template: str, context: dict[str, Any], tree:
         '<meta property="og:type" content="website">',
         f'<link rel="alternate" type="text/markdown" href="{page.rpartition("/")[2]}.md">',
     ]
-    if base := addresses.site():  # an image without an address is shown nowhere
+    if base := addresses.get_site_address():  # an image without an address is shown nowhere
         tags.append(f'<meta property="og:image" content="{base}_static/card.png">')
         tags.append('<meta name="twitter:card" content="summary_large_image">')
     context["metatags"] = context.get("metatags", "") + "\n".join(tags)

@@ -19,14 +19,14 @@ from hookscope_course.practice.blank import ____
 from hookscope_course.practice.guess import Comparison
 from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, label, question
-from lessons.build.slide_contents import answer_in
+from lessons.build.slide_contents import find_answer
 
 ABOUT = re.compile(r"^guess = Guess\(.*?about=\"(\d\d\.\d+)\"", re.MULTILINE)
 ANY = -987654321
 """In a field, a guess that has no reason of its own; the page puts what was typed in its place."""
 
 
-def answers_of(cells: list[dict[str, Any]]) -> dict[str, Any]:
+def find_answers(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the answers of a built notebook by question, as the first cell below each question shows them.
 
     Raises:
@@ -40,18 +40,18 @@ def answers_of(cells: list[dict[str, Any]]) -> dict[str, Any]:
             asked = is_asked[1]
             found[asked] = None
         elif asked and "guess.compare(" in "".join(cell["source"]):
-            said = answer_in(NotebookNode(cell)) or ""
-            found[asked], asked = meant(question(asked), said), ""
+            said = find_answer(NotebookNode(cell)) or ""
+            found[asked], asked = parse_answer(question(asked), said), ""
     if missing := [about for about, answer in found.items() if answer is None]:
         raise LookupError(f"no cell shows the answer to {', '.join(missing)}")
     return found
 
 
-def meant(asked: Question, said: str) -> Any:
+def parse_answer(asked: Question, said: str) -> Any:
     """Return the value that a notebook shows as an answer.
 
     Example:
-        >>> meant(Question(choices=(True, False)), "yes"), meant(Question(example="two numbers"), "3, 6")
+        >>> parse_answer(Question(choices=(True, False)), "yes"), parse_answer(Question(example="two numbers"), "3, 6")
         (True, [3, 6])
 
     """
@@ -72,7 +72,7 @@ def meant(asked: Question, said: str) -> Any:
     raise LookupError(f"the answer {said!r} is nothing that the question offers")
 
 
-def recorded(about: str, actual: Any) -> dict[str, Any]:
+def record_question(about: str, actual: Any) -> dict[str, Any]:
     """Ask a question, make every guess and every second one, and return what the page needs.
 
     Returns:
@@ -89,11 +89,11 @@ def recorded(about: str, actual: Any) -> dict[str, Any]:
 
     def said(widget: GuessWidget) -> list[Any]:
         assert not widget.problem, f"{about}: {widget.problem}"
-        places = [texts.setdefault(each, len(texts)) for each in (widget.heading, widget.message)]
-        return [*places, widget.mood, widget.is_over]
+        indices = [texts.setdefault(each, len(texts)) for each in (widget.heading, widget.message)]
+        return [*indices, widget.mood, widget.is_over]
 
     first, second, wrong = {}, {}, list[Any]()
-    every = {_key(each): each for each in _guesses(question(about), actual)}
+    every = {_encode_key(each): each for each in _list_guesses(question(about), actual)}
     for key, guess in every.items():
         widget = ask()
         widget.answer = guess
@@ -113,14 +113,14 @@ def recorded(about: str, actual: Any) -> dict[str, Any]:
     return {"state": state, "first": first, "second": second, "shown": said(widget), "texts": [*texts]}
 
 
-def _guesses(asked: Question, actual: Any) -> Iterator[dict[str, Any]]:
+def _list_guesses(asked: Question, actual: Any) -> Iterator[dict[str, Any]]:
     """Every guess that can be made, as the page sends it; in a field, each that has a reason of its own."""
     match asked.kind:
         case "choices":
             yield from ({"at": at} for at in range(len(asked.choices)))
         case "several":
-            places = range(len(asked.several))
-            yield from ({"those": [*those]} for many in places for those in combinations(places, many + 1))
+            indices = range(len(asked.several))
+            yield from ({"those": [*those]} for many in indices for those in combinations(indices, many + 1))
         case "cards":
             yield from ({"order": [*order]} for order in permutations(asked.cards))
         case "slider":
@@ -134,7 +134,7 @@ def _guesses(asked: Question, actual: Any) -> Iterator[dict[str, Any]]:
                 yield {"text": ", ".join(map(str, each))}
 
 
-def still(asked: Question) -> str:
+def describe_offers(asked: Question) -> str:
     """Say what a question offers, as HTML, for paper and where no script runs."""
     offers = [label(each) for each in asked.choices or asked.cards or asked.several]
     if asked.slider:
@@ -142,6 +142,6 @@ def still(asked: Question) -> str:
     return "Your guess: " + " · ".join(offers or [asked.example])
 
 
-def _key(guess: dict[str, Any]) -> str:
+def _encode_key(guess: dict[str, Any]) -> str:
     """As JSON.stringify writes it."""
     return json.dumps(guess, separators=(",", ":"), ensure_ascii=False)

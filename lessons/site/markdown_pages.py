@@ -12,7 +12,7 @@ from bs4.element import NavigableString
 
 from lessons.site import addresses
 
-_LEFT_OUT = ("script", "style", "button", "svg", "noscript")
+_EXCLUDED = ("script", "style", "button", "svg", "noscript")
 _HEAD = """# hookscope
 
 > See what happens inside a PyTorch model, change it, and learn how hooks work: a Python package, and a course of
@@ -34,10 +34,10 @@ def write(folder: Path) -> None:
         article = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").select_one("article")
         name = path.relative_to(folder).with_suffix("").as_posix()
         if article is not None and article.h1 is not None and name not in ("genindex", "search", "py-modindex"):
-            path.with_suffix(".md").write_text(markdown_of(article), encoding="utf-8")
+            path.with_suffix(".md").write_text(convert_to_markdown(article), encoding="utf-8")
             found[name] = " ".join(article.h1.get_text().replace("¶", "").split()).removesuffix("#")
     (folder / "llms.txt").write_text("\n".join(_list(found)), encoding="utf-8")
-    if base := addresses.site():
+    if base := addresses.get_site_address():
         rows = "".join(f"<url><loc>{escape(base + name)}.html</loc></url>\n" for name in found)
         schema = "http://www.sitemaps.org/schemas/sitemap/0.9"
         sitemap = f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="{schema}">\n{rows}</urlset>\n'
@@ -51,16 +51,16 @@ def _list(titles: dict[str, str]) -> Iterator[str]:
     for group, starts in _GROUPS.items():
         names = [name for start in starts for name in left if name.startswith(start)]
         yield f"## {group}\n"
-        yield from (f"- [{left.pop(name)}]({addresses.site()}{name}.md)" for name in dict.fromkeys(names))
+        yield from (f"- [{left.pop(name)}]({addresses.get_site_address()}{name}.md)" for name in dict.fromkeys(names))
         yield ""
 
 
-def markdown_of(article: Tag) -> str:
+def convert_to_markdown(article: Tag) -> str:
     """Return a page as Markdown: its text, code, tables, and what its images show.
 
     Example:
         >>> page = "<article><h1>A<a class='headerlink'>¶</a></h1><p>The <code>b</code>.</p><pre>x = 1</pre></article>"
-        >>> print(markdown_of(BeautifulSoup(page, "html.parser").article))
+        >>> print(convert_to_markdown(BeautifulSoup(page, "html.parser").article))
         # A
         <BLANKLINE>
         The `b`.
@@ -87,7 +87,7 @@ def _blocks(part: Tag) -> Iterator[str]:
 
 
 def _block(part: Tag) -> Iterator[str]:
-    if part.name in _LEFT_OUT:
+    if part.name in _EXCLUDED:
         return
     if found := re.fullmatch("h([1-6])", part.name):
         yield f"{'#' * int(found[1])} {_line(part)}"
@@ -137,7 +137,7 @@ def _words(part: object) -> str:
     if isinstance(part, NavigableString):
         return str(part) if type(part) is NavigableString else ""  # comments are strings, too
     assert isinstance(part, Tag)
-    if part.name in _LEFT_OUT or "headerlink" in part.get_attribute_list("class"):
+    if part.name in _EXCLUDED or "headerlink" in part.get_attribute_list("class"):
         return ""
     if part.name == "img":
         return f"[Image: {part['alt']}]" if part.get("alt") else ""

@@ -16,7 +16,7 @@ from hookscope_course.learner.edition import FOLDED, is_bare_label
 from hookscope_course.practice.question import question
 from lessons.build import lesson_source
 from lessons.build.lesson_source import NOTEBOOKS, ROOT
-from lessons.build.slide_contents import answer_in
+from lessons.build.slide_contents import find_answer
 from lessons.site import addresses, guess_recordings
 
 Cell = dict[str, Any]
@@ -49,14 +49,14 @@ def list_pages(folder: str) -> list[Path]:
     return sorted((ROOT / "docs" / folder).glob("*.md"))
 
 
-def page_of(notebook: str) -> str:
+def get_page_name(notebook: str) -> str:
     """The name of a notebook's page. The first page of the course is not that of the site."""
     return "where_to_begin" if notebook == "index" else notebook
 
 
-def places() -> dict[str, str]:
+def map_files_to_pages() -> dict[str, str]:
     """Where a file of the repository is on the site; what is not here is not on it."""
-    found = {f"notebooks/{path.name}": page_of(path.stem) for path in NOTEBOOKS.glob("*.ipynb")}
+    found = {f"notebooks/{path.name}": get_page_name(path.stem) for path in NOTEBOOKS.glob("*.ipynb")}
     found |= {f"teaching/{path.name}": f"teaching/{path.stem}" for path in (ROOT / "teaching").glob("*.md")}
     for folder in FOLDERS:
         found |= {f"docs/{folder}/{path.name}": f"{folder}/{path.stem}" for path in list_pages(folder)}
@@ -71,7 +71,7 @@ def places() -> dict[str, str]:
     }
 
 
-def widget_cells(cells: list[Cell]) -> list[str]:
+def find_widget_cells(cells: list[Cell]) -> list[str]:
     """The ids of the cells that show a widget.
 
     A question is asked in the page without its buttons, and what a solution shows stays as it was saved.
@@ -85,7 +85,7 @@ def widget_cells(cells: list[Cell]) -> list[str]:
     ]
 
 
-def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any]:
+def make_chapter_page(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make a page of a built notebook, as JSON: questions first, and what they ask for only when it is opened.
 
     Folded are all cells between a prediction and the next heading, solutions, and imports, which nobody has to read
@@ -97,29 +97,29 @@ def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any
 
     """
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    parts = [*folded(_parts(notebook["cells"], path, alive or {}))]
-    parts.insert(1, text(_way_in(path, notebook["cells"])))
+    parts = [*fold_answers(_make_cells(notebook["cells"], path, alive or {}))]
+    parts.insert(1, make_text_cell(_make_introduction(path, notebook["cells"])))
     cells = [{**cell, "id": f"cell-{number}"} for number, cell in enumerate(parts)]
     return {**notebook, "cells": cells, "metadata": {"kernelspec": notebook["metadata"]["kernelspec"]}}
 
 
-def _way_in(path: Path, cells: list[Cell]) -> str:
+def _make_introduction(path: Path, cells: list[Cell]) -> str:
     """What stands below the title: the notebook to load, and how the guesses went."""
     asked = [guess_recordings.ABOUT.search("".join(cell["source"])) for cell in cells]
-    download = DOWNLOAD.format(path.name, ", with nothing answered" if any(map(_asks, cells)) else "")
-    for place, address in addresses.launches(path.stem).items():
-        download += f' <a href="{html.escape(address)}">Open it in {place}</a>.'
+    download = DOWNLOAD.format(path.name, ", with nothing answered" if any(map(_is_exercise, cells)) else "")
+    for service, address in addresses.list_launch_addresses(path.stem).items():
+        download += f' <a href="{html.escape(address)}">Open it in {service}</a>.'
     if not (questions := len([*filter(None, asked)])):
         return download
     score = f'<p class="score" data-chapter="{path.stem[:2]}" data-questions="{questions}"></p>'
     return f"{download} {GUESS_HERE}\n\n{score}"
 
 
-def _asks(cell: Cell) -> bool:
+def _is_exercise(cell: Cell) -> bool:
     return "exercise" in cell["metadata"].get("tags", [])
 
 
-def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[Cell]:
+def _make_cells(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[Cell]:
     """The cells of a page: text cut before each heading and prediction, links that lead on, headings' old anchors."""
     where = f"notebooks/{path.name}"
     for cell in cells:
@@ -127,16 +127,16 @@ def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[
         if "edition" in tags or "hint" in tags or is_bare_label(cell):
             continue
         if cell["cell_type"] == "code":
-            yield from _code(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))
+            yield from _make_code_cells(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))
             continue
         if cell["metadata"].get(FOLDED):
-            yield text(fold(source, cell["id"]), ["fold"])
+            yield make_text_cell(make_fold(source, cell["id"]), ["fold"])
             continue
         for part in filter(str.strip, _PART.split(source)):
-            yield text(anchored(relinked(part, where), cell["id"]), cell["metadata"].get("tags", []))
+            yield make_text_cell(add_anchors(replace_links(part, where), cell["id"]), cell["metadata"].get("tags", []))
 
 
-def fold(source: str, identity: str) -> str:
+def make_fold(source: str, identity: str) -> str:
     r"""The line of a fold that is open in no browser at first: a heading, and the text below it.
 
     Args:
@@ -154,7 +154,7 @@ def fold(source: str, identity: str) -> str:
     return f"<details class='answer' id='{name}'>{summary}\n<span id='cell-id={identity}'></span>\n"
 
 
-def live_place(name: str, still: str, words: str = "") -> str:
+def make_live_element(name: str, still: str, words: str = "") -> str:
     """Where a recorded widget is drawn once it comes near to what the reader sees.
 
     Args:
@@ -167,48 +167,51 @@ def live_place(name: str, still: str, words: str = "") -> str:
     return f'<div class="live" data-live="{name}">\n{whole}\n</div>\n\n{words}\n'
 
 
-def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[Cell]:
+def _make_code_cells(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[Cell]:
     source = "".join(cell["source"])
     if "exercise" in tags:
         yield {**cell, "outputs": [], "metadata": {}}
     elif "solution" in tags:
-        yield text("<details class='answer'><summary>A solution</summary>\n")
+        yield make_text_cell("<details class='answer'><summary>A solution</summary>\n")
         yield {**cell, "source": source.removeprefix("# solution\n"), "metadata": {}}
-        yield text("</details>\n")
-    elif lesson_source.only_imports(source):
+        yield make_text_cell("</details>\n")
+    elif lesson_source.has_only_imports(source):
         yield {**cell, "metadata": {"imports": True}}
     elif found := guess_recordings.ABOUT.search(source):
         about = found[1]
-        place = f'<div class="guess" data-guess="{about}">{html.escape(guess_recordings.still(question(about)))}</div>'
-        yield {**text(place), "metadata": {"guess": about}}
+        element = (
+            f'<div class="guess" '
+            f'data-guess="{about}">{html.escape(guess_recordings.describe_offers(question(about)))}</div>'
+        )
+        yield {**make_text_cell(element), "metadata": {"guess": about}}
     else:
-        cell, told = _without_compare(cell)
+        cell, told = _remove_comparison(cell)
         widgets = [each for each in cell["outputs"] if WIDGET in each.get("data", {})]
         others = [each for each in cell["outputs"] if each not in widgets]
         hidden = ["hide-input"] if cell["metadata"].get("jupyter", {}).get("source_hidden") else []
         if widgets and not alive:
-            yield text(RUN_IT)
+            yield make_text_cell(RUN_IT)
         if cell["source"]:
             yield {**cell, "outputs": others if alive else cell["outputs"], "metadata": {"tags": hidden}}
         if alive:
             still = "".join(widgets[0]["data"].get("text/html", ""))
-            yield text(live_place(name, still, alive))
+            yield make_text_cell(make_live_element(name, still, alive))
         if told:
-            yield text(told)
+            yield make_text_cell(told)
 
 
-def _without_compare(cell: Cell) -> tuple[Cell, str]:
+def _remove_comparison(cell: Cell) -> tuple[Cell, str]:
     """The cell without its comparison, which nobody runs on a page, and the answer that it shows, as HTML."""
     before, compares, _ = "".join(cell["source"]).rpartition("guess.compare(")
     if not compares:
         return cell, ""
-    kept = [each for each in cell["outputs"] if answer_in(NotebookNode({**cell, "outputs": [each]})) is None]
-    answer = answer_in(NotebookNode(cell)) or ""
+    kept = [each for each in cell["outputs"] if find_answer(NotebookNode({**cell, "outputs": [each]})) is None]
+    answer = find_answer(NotebookNode(cell)) or ""
     told = f'<p class="told">The answer is <strong>{html.escape(answer)}</strong>.</p>'
     return {**cell, "source": before.strip(), "outputs": kept}, told
 
 
-def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
+def fold_answers(cells: Iterator[Cell]) -> Iterator[Cell]:
     """Fold away what comes between a guess and the next heading or the place to stop, and imports."""
     is_open = False
     for cell in cells:
@@ -217,29 +220,29 @@ def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
         ends = re.search(r"^(#{1,6} |\*\*Predict\.\*\*)", source, re.M) or "stop" in cell["metadata"].get("tags", [])
         begins = "fold" in cell["metadata"].get("tags", [])
         if is_open and not is_code and (ends or begins):
-            yield text("</details>\n")
+            yield make_text_cell("</details>\n")
             is_open = False
         if cell["metadata"].get("imports") and not is_open:
-            yield text("<details class='imports'><summary>Imports</summary>\n")
+            yield make_text_cell("<details class='imports'><summary>Imports</summary>\n")
             yield {**cell, "metadata": {}}
-            yield text("</details>\n")
+            yield make_text_cell("</details>\n")
         else:
             yield {**cell, "metadata": {"tags": cell["metadata"].get("tags", [])}} if is_code else cell
         if (about := cell["metadata"].get("guess", "")) or "guess" in cell["metadata"].get("tags", []):
             named = f" data-answer='{about}'" if about else ""
-            yield text(f"<details class='answer'{named}><summary>Run it: what happens, and why</summary>\n")
+            yield make_text_cell(f"<details class='answer'{named}><summary>Run it: what happens, and why</summary>\n")
             is_open = True
         is_open = is_open or begins
     if is_open:
-        yield text("</details>\n")
+        yield make_text_cell("</details>\n")
 
 
-def text(source: str, tags: list[str] | None = None) -> Cell:
+def make_text_cell(source: str, tags: list[str] | None = None) -> Cell:
     """A cell of Markdown."""
     return {"cell_type": "markdown", "metadata": {"tags": tags or []}, "source": source}
 
 
-def anchored(source: str, identity: str) -> str:
+def add_anchors(source: str, identity: str) -> str:
     """Put before each heading what links in notebooks call it: JupyterLab's name for it, and the cell's."""
 
     def anchors(heading: re.Match[str]) -> str:
@@ -250,30 +253,31 @@ def anchored(source: str, identity: str) -> str:
     return re.sub(r"^#{2,6} (.+)$", anchors, source, flags=re.MULTILINE)
 
 
-def relinked(source: str, where: str) -> str:
+def replace_links(source: str, path_of_source: str) -> str:
     """Let links to files of the repository lead to their pages; to what is no page, only the words stay.
 
     Args:
         source: Markdown.
-        where: the path in the repository of the file that it is from.
+        path_of_source: the path in the repository of the file that it is from.
 
     Example:
-        >>> relinked("[02](02_call_order.ipynb), [ruff](pyproject.toml), [docs](https://x.org)", "notebooks/01_x.ipynb")
+        >>> links = "[02](02_call_order.ipynb), [ruff](pyproject.toml), [docs](https://x.org)"
+        >>> replace_links(links, "notebooks/01_x.ipynb")
         '<a href="02_call_order.html">02</a>, ruff, [docs](https://x.org)'
 
     """
-    pages = places()
-    here = pages.get(where, "")
+    pages = map_files_to_pages()
+    page_here = pages.get(path_of_source, "")
 
     def lead(link: re.Match[str]) -> str:
         words, target = link[1], link[2]
         if re.match(r"\w+:", target):
             return link[0]
         path, _, anchor = target.partition("#")
-        found = pages.get(normpath(PurePosixPath(where).parent / path)) if path else here
+        found = pages.get(normpath(PurePosixPath(path_of_source).parent / path)) if path else page_here
         if not found:
             return words
-        up = "../" * here.count("/")
+        up = "../" * page_here.count("/")
         shown = re.sub(r"`([^`]+)`", lambda code: f"<code>{html.escape(code[1])}</code>", words)
         return f'<a href="{up}{found}.html{"#" + html.escape(anchor) if anchor else ""}">{shown}</a>'
 
@@ -281,8 +285,8 @@ def relinked(source: str, where: str) -> str:
     return "".join(part if number % 2 else _LINK.sub(lead, part) for number, part in enumerate(fences))
 
 
-def document(path: Path) -> str:
+def make_document_page(path: Path) -> str:
     """A page of the repository as a page of the site."""
     where = path.relative_to(ROOT).as_posix()
     source = path.read_text(encoding="utf-8")
-    return relinked(re.sub(r"<!--.*?-->\n?", "", source, flags=re.DOTALL), where)
+    return replace_links(re.sub(r"<!--.*?-->\n?", "", source, flags=re.DOTALL), where)

@@ -29,7 +29,7 @@ HOLD = 1500
 
 def main() -> None:
     """Take a screenshot after each click, and write them as one animated PNG."""
-    fits = widget_recordings.fitting(LayerPicker(samples.digit_cnn(), samples.digit(5)), "picker")
+    fits = widget_recordings.record_within_limit(LayerPicker(samples.digit_cnn(), samples.digit(5)), "picker")
     assert fits
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         static = Path(folder) / "_static"

@@ -50,7 +50,7 @@ _MODULES = {
 _ROOTS = {"hookscope", *_MODULES}
 
 
-def pages() -> dict[str, str]:
+def make_pages() -> dict[str, str]:
     """The pages as reStructuredText, by name; everything public stands on one of them."""
     named = {name for _, names in _PAGES.values() for name in names}
     left = {*hookscope.__all__} - named - {*_MODULES}
@@ -74,7 +74,7 @@ def _page(title: str, words: str, module: ModuleType, names: tuple[str, ...] | l
     for name in names:
         thing = getattr(module, name)
         parts.append(f"{_title(name, '-')}.. currentmodule:: {module.__name__}\n\n")
-        if links := ", ".join(f":doc:`{title} </{page}>`" for page, title in used_in(name)):
+        if links := ", ".join(f":doc:`{title} </{page}>`" for page, title in list_uses(name)):
             parts.append(f"Used in {links}.\n\n")
         if inspect.isclass(thing):
             parts.append(f".. autoclass:: {name}\n   :members:\n\n")
@@ -85,7 +85,7 @@ def _page(title: str, words: str, module: ModuleType, names: tuple[str, ...] | l
     return "".join(parts)
 
 
-def used_in(name: str, most: int = 4) -> list[tuple[str, str]]:
+def list_uses(name: str, most: int = 4) -> list[tuple[str, str]]:
     """The chapters that use a public name most, in their order.
 
     Returns:

@@ -30,7 +30,7 @@ _CODE = {"cell", "live", "guess", "score", "told"}
 _NO_TEXT = ("section", "script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")
 
 
-def sections_of(folder: Path) -> list[dict[str, Any]]:
+def split_pages(folder: Path) -> list[dict[str, Any]]:
     """Every section of every page.
 
     Returns:
@@ -41,11 +41,11 @@ def sections_of(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.rglob("*.html")):
         name = path.relative_to(folder).as_posix()
         if not name.startswith(("genindex", "search", "py-modindex")):
-            found += list(_sections(path, name))
+            found += list(_split_page(path, name))
     return found
 
 
-def _sections(path: Path, name: str) -> Iterator[dict[str, Any]]:
+def _split_page(path: Path, name: str) -> Iterator[dict[str, Any]]:
     page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
     title = _words(page.h1) if page.h1 else name
     typed = _TYPED.get(name.removesuffix(".html"), "")
@@ -89,13 +89,13 @@ def _words(part: Tag) -> str:
 
 def write(folder: Path) -> int:
     """Write the script that the search page reads; return how many sections it has."""
-    found = sections_of(folder)
+    found = split_pages(folder)
     script = f"window.hookscopeSections = {json.dumps(found, ensure_ascii=False)};\n"
     (folder / "_static" / "sections.js").write_text(script, encoding="utf-8")
     return len(found)
 
 
-def broken_links(folder: Path) -> list[str]:
+def find_broken_links(folder: Path) -> list[str]:
     """Links of the site that lead to no page, or to no place on it, as "page: link"."""
     pages = {path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in folder.rglob("*.html")}
     names = {path: {tag["id"] for tag in page.select("[id]")} for path, page in pages.items()}

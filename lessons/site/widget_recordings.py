@@ -25,7 +25,7 @@ from hookscope_course.figures import AuthorSlider, GradientPlayground, GradInput
 from hookscope_course.figures.kit.replay import Choice, Replay
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
-MOST = 1_400_000  # characters that a page loads for one widget
+MAX_CHARACTERS = 1_400_000  # characters that a page loads for one widget
 
 
 def _every_layer_and_channel(picker: Any) -> Iterator[Choice]:
@@ -101,7 +101,7 @@ _OF_THE_PACKAGE: dict[type[HookWidget], Replay] = {
 }
 
 
-def replay_of(widget: HookWidget) -> Replay | None:
+def get_replay(widget: HookWidget) -> Replay | None:
     """Return how a widget is recorded; None for a widget that is not."""
     own: Replay | None = getattr(widget, "replay", None)
     return own or next((each for kind, each in _OF_THE_PACKAGE.items() if isinstance(widget, kind)), None)
@@ -117,7 +117,7 @@ Choices = Callable[[Any], Iterable[Choice]]
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveWidget:
     """A widget for the page of widgets: its name, what it is as a reader would ask for it, what to do with it."""
 
     name: str
@@ -126,32 +126,32 @@ class Live:
     make: Callable[[], HookWidget]
 
 
-LIVE = (
-    Live(
+LIVE_WIDGETS = (
+    LiveWidget(
         "layer_picker",
         "What does each layer make of a picture?",
         "Choose a layer of a small CNN that reads handwritten digits, then click one of its channels.",
         lambda: LayerPicker(samples.digit_cnn(), samples.digit(5)),
     ),
-    Live(
+    LiveWidget(
         "playing_map",
         "Do you know the order?",
         "Before each step of one pass, click the hook that fires next.",
         lambda: PlayingMap(["forward_pre", "forward", "full_backward"], guess=True),
     ),
-    Live(
+    LiveWidget(
         "token_picker",
         "What would a language model say at each depth?",
         "Choose a token and a layer of a small language model: the words that it would say there, and where it looks.",
         read_story,
     ),
-    Live(
+    LiveWidget(
         "grad_input",
         "What does a backward hook get as grad_input?",
         "Choose a layer and its input, and compare a legacy hook with a full one.",
         GradInputExplorer,
     ),
-    Live(
+    LiveWidget(
         "versions",
         "Which release of torch did the author have?",
         "Choose one of the five documents, and move through the releases: what of it was true when?",
@@ -160,7 +160,7 @@ LIVE = (
 )
 
 
-def fitting(widget: HookWidget, name: str) -> tuple[str, str] | None:
+def record_within_limit(widget: HookWidget, name: str) -> tuple[str, str] | None:
     """Record as much of a widget as a page can carry.
 
     Returns:
@@ -168,19 +168,19 @@ def fitting(widget: HookWidget, name: str) -> tuple[str, str] | None:
         how to record such a widget.
 
     """
-    recipe = replay_of(widget)
+    recipe = get_replay(widget)
     if recipe is None:
         return None
     for words, choices in recipe.choices.items():
         before = {control: getattr(widget, control) for control in recipe.controls}
         try:
-            found = recorded(widget, name, recipe, choices)
+            found = record_widget(widget, name, recipe, choices)
         except TooMuchError:
             continue
         finally:
             _put_back(widget, before)
         script = f"(window.hookscopeLive ??= {{}})[{name!r}] = {json.dumps(found, ensure_ascii=False)};\n"
-        if len(script) < MOST:
+        if len(script) < MAX_CHARACTERS:
             return script, words
     return None
 
@@ -198,7 +198,7 @@ class TooMuchError(Exception):
     """There are more choices than a page can carry the answers of."""
 
 
-def recorded(widget: HookWidget, name: str, recipe: Replay, choices: Choices) -> dict[str, Any]:
+def record_widget(widget: HookWidget, name: str, recipe: Replay, choices: Choices) -> dict[str, Any]:
     """Run a widget through all choices, and return what the page needs.
 
     Returns:
@@ -208,10 +208,10 @@ def recorded(widget: HookWidget, name: str, recipe: Replay, choices: Choices) ->
         where the others have {"is": its place}.
 
     Raises:
-        TooMuchError: it would be more than `MOST` characters.
+        TooMuchError: it would be more than `MAX_CHARACTERS` characters.
 
     """
-    start = _state(widget, recipe.unseen)
+    start = _get_state(widget, recipe.unseen)
     answers: dict[str, dict[str, Any]] = {}
     alone: dict[str, dict[str, Any]] = {}
     values: dict[str, int] = {}
@@ -226,61 +226,61 @@ def recorded(widget: HookWidget, name: str, recipe: Replay, choices: Choices) ->
             except (ValueError, traitlets.TraitError):  # such as a bias for a layer that has none
                 break
             if control == first == recipe.controls[0]:
-                other = _other(start, _state(widget, recipe.unseen))
-                alone.setdefault(_key([control, value]), _shared(other, values, 1))
+                other = _list_changes(start, _get_state(widget, recipe.unseen))
+                alone.setdefault(_encode_key([control, value]), _share_long_values(other, values, 1))
         else:
             if not widget.problem:
-                now = _state(widget, recipe.unseen)
+                now = _get_state(widget, recipe.unseen)
                 known = len(values)
-                answer = _shared(_other(start, now), values, 1)
-                answers[_key([now[control] for control in recipe.controls])] = answer
+                answer = _share_long_values(_list_changes(start, now), values, 1)
+                answers[_encode_key([now[control] for control in recipe.controls])] = answer
                 size += len(json.dumps(answer)) + sum(map(len, islice(reversed(values), len(values) - known)))
-                if size > MOST:
+                if size > MAX_CHARACTERS:
                     raise TooMuchError(name)
     known_too = {"name": name, "controls": list(recipe.controls), "quiet": list(recipe.quiet), "free": recipe.free}
-    states = {"state": _shared(start, values), "answers": answers, "alone": alone}
+    states = {"state": _share_long_values(start, values), "answers": answers, "alone": alone}
     return known_too | {"esm": str(widget._esm), "css": str(widget._css), "values": [*map(json.loads, values)]} | states
 
 
-def _shared(states: Any, values: dict[str, int], depth: int = 0) -> Any:
+def _share_long_values(states: Any, values: dict[str, int], depth: int = 0) -> Any:
     """Put what is long into `values`, once, and its number in its place."""
     text = json.dumps(states, ensure_ascii=False)
     if len(text) > 40 and not (isinstance(states, dict) and depth < 4 and "base64" not in states):
         return {"is": values.setdefault(text, len(values))}
     return (
-        {name: _shared(value, values, depth + 1) for name, value in states.items()}
+        {name: _share_long_values(value, values, depth + 1) for name, value in states.items()}
         if isinstance(states, dict)
         else states
     )
 
 
-def _key(values: list[Any]) -> str:
+def _encode_key(values: list[Any]) -> str:
     """As JSON.stringify writes it: 1, not 1.0."""
     values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
 
-def _other(start: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def _list_changes(start: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in now.items() if value != start[name]}
 
 
-def _state(widget: HookWidget, unseen: Collection[str] = ()) -> dict[str, Any]:
+def _get_state(widget: HookWidget, unseen: Collection[str] = ()) -> dict[str, Any]:
     """All that the page may ask for, as JSON; bytes in base64."""
     names = [name for name in widget.keys if not name.startswith(_OWN) and name not in unseen]
-    return {name: _plain(getattr(widget, name)) for name in sorted(names)} | {"_request": 0, "_response": 0}
+    return {name: _convert_to_json(getattr(widget, name)) for name in sorted(names)} | {"_request": 0, "_response": 0}
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     if isinstance(value, bytes | memoryview):
         return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
     return json.loads(json.dumps(value))
 
 
-def still() -> Iterator[HookWidget]:
+def make_kernel_widgets() -> Iterator[HookWidget]:
     """The widgets that compute too much to be recorded, each as it begins."""
     yield GradientPlayground()
 
 
-def sentence(widget: HookWidget) -> str:
+def get_first_sentence(widget: HookWidget) -> str:
     """What a widget is for: the first sentence of its documentation."""
     return (inspect.getdoc(type(widget)) or "").partition("\n")[0]

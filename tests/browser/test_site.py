@@ -315,7 +315,7 @@ def test_what_was_not_recorded_is_said(page: Page) -> None:
 
 def test_every_recorded_widget_is_drawn_and_answers(page: Page) -> None:
     page.goto("widgets.html")
-    for each in widget_recordings.LIVE:
+    for each in widget_recordings.LIVE_WIDGETS:
         drawn(page, each.name)
     slider = page.locator("[data-live=versions]")
     before = slider.inner_text()
@@ -365,4 +365,4 @@ def test_what_leads_nowhere_is_found(built: Path, tmp_path: Path) -> None:
     index = page / "index.html"
     text = index.read_text(encoding="utf-8")
     index.write_text(text.replace("</article>", '<a href="nowhere.html">x</a><a href="#no">y</a></article>', 1))
-    assert search_index.broken_links(page) == ["index.html: nowhere.html", "index.html: #no"]
+    assert search_index.find_broken_links(page) == ["index.html: nowhere.html", "index.html: #no"]

@@ -405,13 +405,13 @@ def test_check_of_the_real_course_runs_nothing(capsys) -> None:
 
 
 def test_a_chapter_leads_on_in_its_part_and_on_its_routes() -> None:
-    assert index_page.ways_on(13) == {18: ["Debug and build"]}
-    assert index_page.ways_on(12) == {20: ["Debug and build", "I debug models"]}
-    assert index_page.ways_on(21) == {}
-    [cell] = chapter_notebook.next_cells(lesson_source.LESSONS / "13_at_scale" / "lesson.md")
+    assert index_page.find_next_chapters(13) == {18: ["Debug and build"]}
+    assert index_page.find_next_chapters(12) == {20: ["Debug and build", "I debug models"]}
+    assert index_page.find_next_chapters(21) == {}
+    [cell] = chapter_notebook.make_next_cells(lesson_source.LESSONS / "13_at_scale" / "lesson.md")
     assert cell.source.startswith("**Next:** [14 · Inside a transformer](14_inside_a_transformer.ipynb) · ")
     assert cell.source.endswith("*Debug and build*: next is [18 · Models at work](18_models_at_work.ipynb).")
-    [cell] = chapter_notebook.next_cells(lesson_source.LESSONS / "14_inside_a_transformer" / "lesson.md")
+    [cell] = chapter_notebook.make_next_cells(lesson_source.LESSONS / "14_inside_a_transformer" / "lesson.md")
     assert cell.source.count("](") == 1, "the next one in its part is the next one anyway"
-    [cell] = chapter_notebook.next_cells(lesson_source.LESSONS / "20_watchdog_report" / "lesson.md")
+    [cell] = chapter_notebook.make_next_cells(lesson_source.LESSONS / "20_watchdog_report" / "lesson.md")
     assert cell.source.startswith("This is the end of the way *I debug models*.\n\n**Next:** [21 · ")

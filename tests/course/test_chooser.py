@@ -257,20 +257,20 @@ def named(release: str) -> str:
     return f"{major}.{minor}" if patch == "0" or alone else release
 
 
-@pytest.mark.parametrize("row", chooser_history.rows(), ids=lambda row: row["want"])
+@pytest.mark.parametrize("row", chooser_history.list_rows(), ids=lambda row: row["want"])
 def test_a_row_says_since_when_it_was_right_on_the_releases_tried(row: dict) -> None:
-    record = chooser_history.read()[row["want"]]
-    assert record["ran"] == chooser_history.digest(row), (
+    record = chooser_history.read_records()[row["want"]]
+    assert record["ran"] == chooser_history.hash_row(row), (
         "run `python -m lessons.build.chooser_history`: the record is of another snippet"
     )
-    first = chooser_history.first_right(record["on"])
+    first = chooser_history.find_first_right(record["on"])
     assert [*record["on"]] == sorted(make.RELEASES, key=records.parse_release)
     assert since_in_words(row) == named(first), record["on"]
 
 
-@pytest.mark.parametrize("row", chooser_history.rows(), ids=lambda row: row["want"])
+@pytest.mark.parametrize("row", chooser_history.list_rows(), ids=lambda row: row["want"])
 def test_no_row_was_right_before_torch_had_its_hook(row: dict) -> None:
-    first = chooser_history.first_right(chooser_history.read()[row["want"]]["on"])
+    first = chooser_history.find_first_right(chooser_history.read_records()[row["want"]]["on"])
     lists = [name for name in records.FACTS if name.startswith("hooks_of_")]
     for hook in row["hooks"]:
         having = [release for name in lists for release in records.releases_where(name, hook.rpartition(".")[2])]

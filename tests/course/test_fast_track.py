@@ -19,11 +19,11 @@ from lessons.build.chapter_notebook import Chapter
 from tests.shared.exercises import global_hooks
 from tests.shared.lessons import CHAPTERS
 
-TRACK = [chapter for chapter in CHAPTERS if fast_track.marked_in(chapter.source)]
+TRACK = [chapter for chapter in CHAPTERS if fast_track.list_marked_sections(chapter.source)]
 
 
 def cells_of(chapter: Chapter) -> list[Any]:
-    return [*fast_track.cells_of(chapter.notebook.cells, fast_track.marked_in(chapter.source))]
+    return [*fast_track.select_cells(chapter.notebook.cells, fast_track.list_marked_sections(chapter.source))]
 
 
 def test_the_chapters_of_the_fast_track() -> None:
@@ -34,7 +34,7 @@ def test_the_chapters_of_the_fast_track() -> None:
 def test_it_needs_no_section_that_is_not_marked(chapter: Chapter) -> None:
     code = [cell.source for cell in cells_of(chapter) if cell.cell_type == "code"]
     questions = sum("Guess(" in source for source in code)
-    assert questions == len(fast_track.marked_in(chapter.source))
+    assert questions == len(fast_track.list_marked_sections(chapter.source))
     assert questions == sum("guess.compare(" in source for source in code)
     names: dict[str, Any] = {"__name__": "__main__"}
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -44,7 +44,7 @@ def test_it_needs_no_section_that_is_not_marked(chapter: Chapter) -> None:
 
 
 def test_it_takes_90_minutes_at_most(capsys: pytest.CaptureFixture[str]) -> None:
-    minutes = {chapter.number: page_minutes.minutes_of(cells_of(chapter), 0).reading for chapter in TRACK}
+    minutes = {chapter.number: page_minutes.estimate_minutes(cells_of(chapter), 0).reading for chapter in TRACK}
     with capsys.disabled():
         print(f"\nfast track: {sum(minutes.values())} minutes, {minutes}")
     assert sum(minutes.values()) <= fast_track.MINUTES
@@ -55,7 +55,7 @@ def ways_on(chapter: Chapter) -> list[tuple[int, str]]:
     found, here = [], 0
     cells = [cell for cell in chapter.notebook.cells if cell.cell_type == "markdown"]
     for cell, after in pairwise(cells):
-        here = fast_track.last_section(cell.source, here)
+        here = fast_track.find_last_section(cell.source, here)
         if fast_track.TAG in cell.metadata.get("tags", []):
             assert re.match(r"## ", after.source), "it stands at the end of its section"
             found.append((here, cell.source))
@@ -66,7 +66,7 @@ def ways_on(chapter: Chapter) -> list[tuple[int, str]]:
 
 
 def test_each_marked_section_ends_with_the_way_to_the_next() -> None:
-    track = fast_track.sections()
+    track = fast_track.list_sections()
     said = [(chapter.source, number, words) for chapter in TRACK for number, words in ways_on(chapter)]
     assert [(path, number) for path, number, _ in said] == track
     for (path, _, words), (after, following) in zip(said, track[1:], strict=False):

@@ -67,7 +67,7 @@ def all_asked() -> list[Asked]:
     for chapter in (*CHAPTERS, *REFERENCES):
         answers = {
             "0" if heading == OPENING else heading.split()[0]: said
-            for heading, said in teacher_pages.answers_of(chapter).items()
+            for heading, said in teacher_pages.find_answers(chapter).items()
         }
         for about, question in questions_of(int(chapter.number)).items():
             (said,) = answers[about.partition(".")[2]]

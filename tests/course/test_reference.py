@@ -125,7 +125,7 @@ def test_the_fourteen_are_the_claims_that_are_wrong_or_outdated_and_three_that_h
     sections[-1] = sections[-1].partition("\n## ")[0]
     assert len(sections) == 14
     assert PAGES["claims"].header["title"].startswith("Fourteen things")
-    claims, answers = lesson_source.claims()["claims"], teacher_pages.answers_of(PAGES["claims"])
+    claims, answers = lesson_source.claims()["claims"], teacher_pages.find_answers(PAGES["claims"])
     cited = {section.partition("\n")[0]: re.findall(r"\(#(D\d\.\d+)\)", section) for section in sections}
     for number, (heading, names) in enumerate(cited.items(), 1):
         (answer,) = answers[f"{number} · {heading}"]
@@ -219,7 +219,7 @@ def test_a_term_has_a_sentence_a_place_and_words_in_their_own_script(term: dict)
         assert cell.source.startswith(f"### {term['want']}\n")
     else:
         where = where.replace("\u00a0§\u00a0", ", section ")
-        assert where == placeholders.link(term["chapter"], term["section"])
+        assert where == placeholders.make_link(term["chapter"], term["section"])
         heading = heading_at(where)
         assert heading == term["section"] or heading.startswith(f"{term['section']} · ")
     assert re.search(r"[\uac00-\ud7a3]", term.get("korean", "가"))
@@ -244,4 +244,4 @@ def test_a_placeholder_that_stands_for_nothing_is_named(what: str, name: str, me
 )
 def test_a_link_to_no_chapter_or_section_is_named(chapter: int, section: int, message: str) -> None:
     with pytest.raises(LookupError, match=message):
-        placeholders.link(chapter, section)
+        placeholders.make_link(chapter, section)

@@ -84,7 +84,7 @@ def test_what_a_prediction_asks_for_is_folded_up_to_the_next_heading() -> None:
         cell("code", "run_more()"),
         cell("markdown", "And more.\n\n## Next"),
     ]
-    made = list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {})))
+    made = list(pages.fold_answers(pages._make_cells(cells, Path("01_x.ipynb"), {})))
     assert of(made) == [
         "Words.\n\n",
         "**Predict.** Which?",
@@ -103,7 +103,7 @@ def test_what_a_prediction_asks_for_is_folded_up_to_the_next_heading() -> None:
 def test_imports_are_folded_but_not_twice() -> None:
     imports, more = cell("code", "import torch\nfrom torch import nn"), cell("code", "import torch\nx = 1")
     cells = [imports, more, cell("code", ASKS), imports, cell("code", "%timeit 1")]
-    made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {}))))
+    made = of(list(pages.fold_answers(pages._make_cells(cells, Path("01_x.ipynb"), {}))))
     folded = ["<details class='imports'><summary>Imports</summary>\n", imports["source"], "</details>\n"]
     assert made[:4] == [*folded, more["source"]]
     assert made[5:] == [made[5], imports["source"], "%timeit 1", "</details>\n"]
@@ -113,7 +113,7 @@ def test_imports_are_folded_but_not_twice() -> None:
 @pytest.mark.parametrize("path", lesson_source.chapter_files(), ids=lambda path: path.parent.name)
 def test_every_reason_and_all_that_follows_it_is_in_its_fold(path: Path) -> None:
     """36 of 95 stood outside once, those with the next heading in the same cell."""
-    cells = pages.chapter(lesson_source.NOTEBOOKS / f"{lesson_source.name_of(path)}.ipynb")["cells"]
+    cells = pages.make_chapter_page(lesson_source.NOTEBOOKS / f"{lesson_source.name_of(path)}.ipynb")["cells"]
     depth, is_told, reasons = 0, False, 0
     for each in cells:
         source = "".join(each["source"])
@@ -133,13 +133,13 @@ def test_every_reason_and_all_that_follows_it_is_in_its_fold(path: Path) -> None
 
 def test_a_heading_ends_what_is_folded() -> None:
     cells = [cell("code", ASKS), cell("code", "run()"), cell("markdown", "## Next")]
-    made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {}))))
+    made = of(list(pages.fold_answers(pages._make_cells(cells, Path("01_x.ipynb"), {}))))
     assert made[-2:] == ["</details>\n", '<span id="Next"></span><span id="cell-id=abc"></span>\n\n## Next']
 
 
 @pytest.mark.parametrize("path", sorted(lesson_source.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_page_closes_what_it_opens_and_shows_no_solution(path: Path) -> None:
-    cells = pages.chapter(path)["cells"]
+    cells = pages.make_chapter_page(path)["cells"]
     depth = 0
     for each in cells:
         source = "".join(each["source"])
@@ -161,10 +161,10 @@ ASKING = [path.parent.name for path in lesson_source.lesson_files() if (path.par
 def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guess_results, "_outcomes", {})
     cells = json.loads((lesson_source.NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-    answers = guess_recordings.answers_of(cells)
+    answers = guess_recordings.find_answers(cells)
     assert {*answers} == {*questions_of(int(name[:2]))}
     for about, answer in answers.items():
-        asked, record = question(about), guess_recordings.recorded(about, answer)
+        asked, record = question(about), guess_recordings.record_question(about, answer)
         texts = record["texts"]
         right = [key for key, (*_, mood, _) in record["first"].items() if mood == "right"]
         assert right, about
@@ -189,41 +189,41 @@ def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch
 
 def test_an_answer_that_a_question_does_not_offer_is_an_error() -> None:
     ask = cell("code", ASKS)
-    assert guess_recordings.answers_of([ask, compared("guess.compare(found)", "7")]) == {"03.1": "7"}
+    assert guess_recordings.find_answers([ask, compared("guess.compare(found)", "7")]) == {"03.1": "7"}
     with pytest.raises(LookupError, match="the answer '8' is nothing that the question offers"):
-        guess_recordings.answers_of([ask, compared("guess.compare(found)", "8")])
+        guess_recordings.find_answers([ask, compared("guess.compare(found)", "8")])
     with pytest.raises(LookupError, match=r"no cell shows the answer to 03\.1"):
-        guess_recordings.answers_of([ask, cell("code", "run()")])
+        guess_recordings.find_answers([ask, cell("code", "run()")])
     assert doctest.testmod(guess_recordings).failed == 0
 
 
 def test_links_lead_to_pages_and_what_is_no_page_stays_as_words() -> None:
     assert doctest.testmod(pages).failed == 0
-    found = pages.relinked("[`a`](../notebooks/03_forward_hooks.ipynb#cell-id=f0)", "teaching/03_forward_hooks.md")
+    found = pages.replace_links("[`a`](../notebooks/03_forward_hooks.ipynb#cell-id=f0)", "teaching/03_forward_hooks.md")
     assert found == '<a href="../03_forward_hooks.html#cell-id=f0"><code>a</code></a>'
     code = "`[a](b.md)` and\n```\n[a](README.md)\n```"
-    assert pages.relinked(code, "README.md") == code
+    assert pages.replace_links(code, "README.md") == code
 
 
 def test_the_reference_has_everything_public_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "\n".join(reference.pages().values())
+    text = "\n".join(reference.make_pages().values())
     named = re.findall(r"^\.\. auto(?:class|function|data):: (\w+)$", text, re.MULTILINE)
     assert {*hookscope.__all__} - {"widgets", "samples"} <= {*named}
     assert len(named) == len({*named})
-    assert ":doc:`06 · The layer picker </06_layer_picker>`" in reference.pages()["widgets"]
-    assert ("14_inside_a_transformer", "14 · Inside a transformer") in reference.used_in("attention")
+    assert ":doc:`06 · The layer picker </06_layer_picker>`" in reference.make_pages()["widgets"]
+    assert ("14_inside_a_transformer", "14 · Inside a transformer") in reference.list_uses("attention")
     monkeypatch.setattr(hookscope, "__all__", [*hookscope.__all__, "newest"])
     with pytest.raises(LookupError, match=r"does not place: newest"):
-        reference.pages()
+        reference.make_pages()
 
 
 def test_a_recorded_widget_answers_as_the_real_one_and_is_left_as_it_was() -> None:
-    versions = next(each for each in widget_recordings.LIVE if each.name == "versions")
+    versions = next(each for each in widget_recordings.LIVE_WIDGETS if each.name == "versions")
     recipe = AuthorSlider.replay
-    record = widget_recordings.recorded(versions.make(), "versions", recipe, next(iter(recipe.choices.values())))
+    record = widget_recordings.record_widget(versions.make(), "versions", recipe, next(iter(recipe.choices.values())))
     real = versions.make()
     real.document, real._at = "D1", 3
-    answer = record["answers"][widget_recordings._key(["D1", 3])]
+    answer = record["answers"][widget_recordings._encode_key(["D1", 3])]
     values = record["values"]
     shown = {
         name: values[each["is"]] if isinstance(each, dict) and "is" in each else each for name, each in answer.items()
@@ -231,22 +231,22 @@ def test_a_recorded_widget_answers_as_the_real_one_and_is_left_as_it_was() -> No
     assert shown["alt"] == real.alt
     assert shown["document"] == "D1"
     assert not re.search(r"/(home|root|work)/", json.dumps(record))
-    assert widget_recordings.fitting(real, "versions")
+    assert widget_recordings.record_within_limit(real, "versions")
     assert (real.document, real._at) == ("D1", 3)
 
 
 def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
     picker = LayerPicker(nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU()), torch.ones(1, 1, 8, 8), channel=1)
-    everything, words = widget_recordings.fitting(picker, "small") or ("", "")
+    everything, words = widget_recordings.record_within_limit(picker, "small") or ("", "")
     assert "Layers and channels" in words
-    monkeypatch.setattr(widget_recordings, "MOST", len(everything) - 1)
-    layers, words = widget_recordings.fitting(picker, "small") or ("", "")
+    monkeypatch.setattr(widget_recordings, "MAX_CHARACTERS", len(everything) - 1)
+    layers, words = widget_recordings.record_within_limit(picker, "small") or ("", "")
     assert "channels and *More choices* need a kernel" in words
     assert 0 < len(layers) < len(everything)
-    monkeypatch.setattr(widget_recordings, "MOST", 1000)
-    assert widget_recordings.fitting(picker, "small") is None
+    monkeypatch.setattr(widget_recordings, "MAX_CHARACTERS", 1000)
+    assert widget_recordings.record_within_limit(picker, "small") is None
     assert (picker.layer, picker.channel) == ("0", 1)
-    assert widget_recordings.fitting(GradientPlayground(), "large") is None
+    assert widget_recordings.record_within_limit(GradientPlayground(), "large") is None
 
 
 def test_the_cells_of_a_patch_map_are_answered_on_the_site() -> None:
@@ -255,7 +255,7 @@ def test_the_cells_of_a_patch_map_are_answered_on_the_site() -> None:
         net, torch.ones(1, 3), layers="*", source="zero", channels=range(4), metric=lambda y: y.sum()
     )
     patches = PatchMap(swept)
-    script, words = widget_recordings.fitting(patches, "patches") or ("", "")
+    script, words = widget_recordings.record_within_limit(patches, "patches") or ("", "")
     assert "Cells are answered" in words
     record = json.loads(script.partition(" = ")[2].rstrip(";\n"))
     assert {tuple(json.loads(key)[:2]) for key in record["answers"]} == {*product("01", range(4))}
@@ -263,7 +263,7 @@ def test_the_cells_of_a_patch_map_are_answered_on_the_site() -> None:
 
 def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None:
     playground = GradientPlayground(guess=True)
-    script, words = widget_recordings.fitting(playground, "playground") or ("", "")
+    script, words = widget_recordings.record_within_limit(playground, "playground") or ("", "")
     assert "Tasks and passes" in words
     assert (playground.task, playground.runs) == (0, 0), "it is left as it was"
     record = json.loads(script.partition(" = ")[2].rstrip(";\n"))
@@ -302,7 +302,7 @@ def test_the_tasks_of_the_gradient_playground_are_answered_on_the_site() -> None
 )
 def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choice: dict[str, Any]) -> None:
     widget = make()
-    script, words = widget_recordings.fitting(widget, "figure") or ("", "")
+    script, words = widget_recordings.record_within_limit(widget, "figure") or ("", "")
     assert words == ALL or make is Chooser
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     assert record["free"], "what was not recorded is no problem: the script in the page does all of it"
@@ -315,7 +315,7 @@ def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choi
 
 def test_every_channel_and_factor_is_answered_on_the_site() -> None:
     figure = SilenceChannel(samples.digit_cnn(), samples.digit(1))
-    script, words = widget_recordings.fitting(figure, "silence") or ("", "")
+    script, words = widget_recordings.record_within_limit(figure, "silence") or ("", "")
     assert words == ALL
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     # The slider has steps of a tenth, and JavaScript writes 1, not 1.0.
@@ -326,21 +326,21 @@ def test_every_channel_and_factor_is_answered_on_the_site() -> None:
 
 def test_the_river_answers_its_own_texts_on_the_site() -> None:
     river = ResidualRiver(samples.story_lm(), "the dogs near the cat", lens=False)
-    script, words = widget_recordings.fitting(river, "river") or ("", "")
+    script, words = widget_recordings.record_within_limit(river, "river") or ("", "")
     assert "texts of your own need a kernel" in words
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     assert set(record["answers"]) == {json.dumps([text]) for text in river._texts}
     assert (record["controls"], record["quiet"]) == (["text"], ["token", "depth", "tap"])
     assert {*re.findall(r"put\(model, \{ ?(\w+)", record["esm"])} <= {"text", "token", "depth", "tap"}
     assert river.text == "the dogs near the cat", "it is left as it was"
-    assert len(script) < widget_recordings.MOST / 4
+    assert len(script) < widget_recordings.MAX_CHARACTERS / 4
 
 
 def test_a_question_is_no_widget_that_has_to_be_recorded() -> None:
     shown = [{"data": {pages.WIDGET: {}}}]
     guess = {**cell("code", ASKS), "outputs": shown}
     figure = {**cell("code", "TenTimesGame()"), "id": "def", "outputs": shown}
-    assert pages.widget_cells([guess, figure]) == ["def"]
+    assert pages.find_widget_cells([guess, figure]) == ["def"]
 
 
 def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
 
     def recorded() -> dict[str, str]:
         notebook.write_text(json.dumps({"cells": cells, "metadata": {"kernelspec": {}}}))
-        return dict(chapter_recordings.of_notebook(notebook, tmp_path))
+        return dict(chapter_recordings.record_notebook(notebook, tmp_path))
 
     with pytest.raises(RuntimeError, match=r"01_x.ipynb, cell def: now LayerPicker.* saved LayerPicker$") as error:
         recorded()
@@ -360,16 +360,16 @@ def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
     alive = recorded()
     assert [*alive] == ["def"]
     assert (tmp_path / "01-def.js").exists()
-    page = "".join(of(pages.chapter(notebook, alive)["cells"]))
+    page = "".join(of(pages.make_chapter_page(notebook, alive)["cells"]))
     assert '<div class="live" data-live="01-def">\n<p>Its\npicture</p>\n</div>' in page
-    assert pages.RUN_IT in "".join(of(pages.chapter(notebook)["cells"]))
+    assert pages.RUN_IT in "".join(of(pages.make_chapter_page(notebook)["cells"]))
     cells[0]["source"] = "1 / 0"
     with pytest.raises(RuntimeError, match=r"cell abc: division by zero"):
         recorded()
 
 
 def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_path: Path) -> None:
-    made = cards.cards(tmp_path)
+    made = cards.make_cards(tmp_path)
     for path in lesson_source.chapter_files():
         name = lesson_source.name_of(path)
         assert f'<a class="card" href="{name}.html">' in made
@@ -381,9 +381,9 @@ def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_
 
 
 def test_all_lessons_and_docs_are_in_the_lists_of_the_site() -> None:
-    lists = site.toctrees()
+    lists = site.make_toctrees()
     for path in lesson_source.lesson_files():
-        assert f"\n{pages.page_of(path.parent.name)}\n" in lists
+        assert f"\n{pages.get_page_name(path.parent.name)}\n" in lists
     for name in pages.DOCS:
         assert f"\n{name}\n" in lists
     for folder in pages.FOLDERS:
@@ -406,7 +406,7 @@ def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
         "<div class='cell'><pre>x = 1</pre><p>2</p></div></section></section></article>"
     )
     (tmp_path / "91_chooser.html").write_text(page)
-    _, found = search_index.sections_of(tmp_path)
+    _, found = search_index.split_pages(tmp_path)
     assert found["url"] == "91_chooser.html#see-it"
     assert (found["heading"], found["asked"], found["page"]) == ("See it", "look at it, watch", "Page")
     assert found["weight"] > 1
@@ -416,11 +416,13 @@ def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
 def test_no_two_files_have_one_page() -> None:
     made = [
         page
-        for name, page in pages.places().items()
+        for name, page in pages.map_files_to_pages().items()
         if name.startswith(("notebooks/", "docs/")) or name.endswith(".md")
     ]
     assert sorted({*made}) == sorted(made)
-    assert pages.places()["notebooks/index.ipynb"] == "where_to_begin", "the first page of the site is its own"
+    assert pages.map_files_to_pages()["notebooks/index.ipynb"] == "where_to_begin", (
+        "the first page of the site is its own"
+    )
 
 
 def test_programs_find_each_page_as_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,9 +446,9 @@ def test_programs_find_each_page_as_markdown(tmp_path: Path, monkeypatch: pytest
 
 def test_a_chapter_opens_elsewhere_where_the_repository_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    assert addresses.launches("03_forward_hooks") == {}
+    assert addresses.list_launch_addresses("03_forward_hooks") == {}
     monkeypatch.setenv("GITHUB_REPOSITORY", "someone/hookscope")
-    page = "".join(of(pages.chapter(lesson_source.NOTEBOOKS / "03_forward_hooks.ipynb")["cells"]))
+    page = "".join(of(pages.make_chapter_page(lesson_source.NOTEBOOKS / "03_forward_hooks.ipynb")["cells"]))
     assert "https://mybinder.org/v2/gh/someone/hookscope/HEAD?labpath=course%2F03_forward_hooks.ipynb" in page
     assert "https://codespaces.new/someone/hookscope" in page
     assert "hookscope_course course" in (ROOT / "postBuild").read_text(), "what makes course/ on Binder"

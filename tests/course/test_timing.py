@@ -19,12 +19,12 @@ def test_words_lines_and_cells_take_time_and_an_exercise_takes_its_own() -> None
     words = nbformat.v4.new_markdown_cell(
         "word " * 2 * page_minutes.WORDS_A_MINUTE + "\n\n```python\n" + "x = 1\n" * 500 + "```"
     )
-    assert page_minutes.minutes_of([words], 0) == Minutes(2, 0), "code that is only read counts with its cell"
+    assert page_minutes.estimate_minutes([words], 0) == Minutes(2, 0), "code that is only read counts with its cell"
     lines = [code("x = 1\n\n" * 10)] * 10
     seconds = 10 * (page_minutes.SECONDS_A_CELL + 10 * page_minutes.SECONDS_A_LINE)
-    assert page_minutes.minutes_of(lines, 0) == Minutes(round(seconds / 60), 0), "blank lines are free"
+    assert page_minutes.estimate_minutes(lines, 0) == Minutes(round(seconds / 60), 0), "blank lines are free"
     parts = [code("x = 1\n" * 500, tag) for tag in ("exercise", "hint", "solution")]
-    assert page_minutes.minutes_of([*lines, *parts], 7) == Minutes(round(seconds / 60), 7)
+    assert page_minutes.estimate_minutes([*lines, *parts], 7) == Minutes(round(seconds / 60), 7)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)

@@ -77,7 +77,7 @@ def text_of(path: Path) -> str:
 @cache
 def anchors(path: Path) -> set[str]:
     """What a link may have after the #: a notebook's headings as JupyterLab names them, a page's as a forge does."""
-    name = placeholders.anchor if path.suffix == ".ipynb" else slug
+    name = placeholders.make_heading_fragment if path.suffix == ".ipynb" else slug
     headings = {name(heading) for heading in re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)}
     if path.suffix != ".ipynb":
         return headings

@@ -15,7 +15,7 @@ import nbformat
 from playwright.sync_api import Browser, Page
 
 from lessons.build.lesson_source import NOTEBOOKS
-from lessons.site.pages import widget_cells
+from lessons.site.pages import find_widget_cells
 from tests.browser.frontends.trying import Tried
 from tests.shared.lab import PATIENCE, SIZE
 
@@ -54,7 +54,7 @@ class Marimo:
             if failed := sum(any(each.output_type == "error" for each in cell.outputs) for cell in code):
                 tried.failed[notebook.stem] = failed
             print(f"    {notebook.stem}: {len(code)} cells, {failed} failed", flush=True)
-            if not widget_cells(json.loads((NOTEBOOKS / notebook.name).read_text(encoding="utf-8"))["cells"]):
+            if not find_widget_cells(json.loads((NOTEBOOKS / notebook.name).read_text(encoding="utf-8"))["cells"]):
                 continue
             with self.page(notebook) as page:
                 widgets = page.locator("marimo-anywidget").all()

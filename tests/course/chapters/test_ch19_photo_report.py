@@ -19,7 +19,7 @@ from hookscope_course import exercises
 from hookscope_course.chapters import ch19_photo_report as photo_report
 from hookscope_course.chapters.ch19_photo_report import STATEMENTS, load_photo, review
 from hookscope_course.practice.feedback_card import Card
-from lessons.site.cards import picture_of
+from lessons.site.cards import find_picture
 from tests.shared.exercises import answered, handed_in
 
 (EXERCISE,) = exercises(19)
@@ -229,4 +229,4 @@ def test_the_page_with_the_solution_is_on_no_card_of_the_site(tmp_path: Path) ->
 
     notebook = {"cells": [cell("the photograph", 5), cell("the page", 50, "solution")]}
     (path := tmp_path / "19.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-    assert picture_of(path) == b"x" * 5
+    assert find_picture(path) == b"x" * 5
