@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from hookscope.pictures.colors import DATA
 from hookscope.pictures.picture import Picture, from_figure
 
-COLORS = ("#0b62c4", "#b03f08", "#6b3fa0")
+COLORS = DATA[:3]
 LINES = ("-", "--", ":")
 Training: TypeAlias = Sequence[tuple[Sequence[int], Sequence[float]]]
 """For each rank: the bytes that it received in each step, and the losses."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from PIL import Image
 
+from hookscope.pictures.colors import DARK
 from hookscope_course.practice.question import questions_of
 from lessons.build import lesson_source
 
@@ -58,11 +59,11 @@ def find_picture(notebook: Path) -> bytes | None:
 
 def draw_social_card() -> bytes:
     """Draw the image that is shown where somebody posts a link to the site, as a PNG of 1200 by 630 pixels."""
-    figure = Figure(figsize=(12, 6.3), dpi=100, facecolor="#1a1026")
+    figure = Figure(figsize=(12, 6.3), dpi=100, facecolor=DARK["page"])
     figure.text(0.05, 0.74, "hookscope", color="white", fontsize=54, weight="bold")
     words = "See what happens inside\na PyTorch model, change it,\nand learn how hooks work."
-    figure.text(0.05, 0.32, words, color="#e8edf2", fontsize=24, linespacing=1.5)
-    figure.text(0.05, 0.1, "What is going on inside? Click.", color="#c9a6ff", fontsize=24)
+    figure.text(0.05, 0.32, words, color=DARK["ink"], fontsize=24, linespacing=1.5)
+    figure.text(0.05, 0.1, "What is going on inside? Click.", color=DARK["hook"], fontsize=24)
     picker = Image.open(lesson_source.ROOT / "docs" / "picker.png").convert("RGB")
     place = figure.add_axes((0.5, 0.1, 0.46, 0.8))
     place.imshow(picker)

@@ -11,6 +11,7 @@ from torch import Tensor
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.stats import Stats, compute_stats
 from hookscope.extras import optional_import
+from hookscope.pictures.colors import BACKWARD, FORWARD
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
 from hookscope.pytree import tree_map
@@ -23,8 +24,8 @@ __all__ = ["gradient_flow"]
 _COLUMNS = 1000  # of calls are drawn, of which the page has the pixels
 _LABELS = 100
 _LONG = 40  # letters
-# Okabe and Ito's blue and vermilion; the two kinds of marks differ in shape as well.
-_LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
+# The two kinds of marks differ in shape as well.
+_LOOKS = {"activation": (FORWARD, "o"), "gradient": (BACKWARD, "s")}
 
 
 def gradient_flow(seen: Capture) -> Picture:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hookscope.extras import optional_import
+from hookscope.pictures.colors import BACKWARD, FORWARD, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
 from hookscope.recordings.event import find_phase
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 _LABELS = 130  # names of layers
 _LONG = 100  # characters of one
 _NAMED = 16  # names of the user's hooks that fit
-# Okabe and Ito's blue and vermilion, and a dark green: distinct for every kind of color vision. Forward markers point
-# right, backward left; pre-hooks are hollow. Nodes point down, and squares mean that .grad was filled.
-COLORS = {"forward": "#0072B2", "backward": "#D55E00", "step": "#00573F"}
+# Forward markers point right, backward left; pre-hooks are hollow. Nodes point down, and squares mean that .grad was
+# filled.
+COLORS = {"forward": FORWARD, "backward": BACKWARD, "step": MUTED}
 MARKERS = {
     "forward_pre": (">", False),
     "forward": (">", True),

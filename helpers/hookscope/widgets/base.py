@@ -14,6 +14,7 @@ import anywidget
 import traitlets
 
 from hookscope.pictures import Picture, Rows
+from hookscope.pictures.colors import CSS
 
 __all__ = ["HookWidget", "assets", "show_errors"]
 
@@ -29,7 +30,8 @@ _LOCK = threading.RLock()
 def assets(*stems: str | Path) -> tuple[str, str]:
     """Return ``_esm`` and ``_css`` of a widget: the common part, then the ``.js`` and ``.css`` of each stem.
 
-    anywidget takes one JavaScript text per widget, so each text starts with the common functions.
+    anywidget takes one JavaScript text per widget, so each text starts with the common functions. The style starts
+    with the colors.
 
     Args:
         *stems: paths without suffix. Relative paths start in the folder of this module.
@@ -40,7 +42,7 @@ def assets(*stems: str | Path) -> tuple[str, str]:
         "\n".join(each.read_text(encoding="utf-8") for file in files if (each := file.with_suffix(end)).exists())
         for end in (".js", ".css")
     )
-    return esm, css
+    return esm, CSS + css
 
 
 def show_errors(method: Callable[Concatenate[_W, _P], None]) -> Callable[Concatenate[_W, _P], None]:

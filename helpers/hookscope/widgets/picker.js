@@ -104,7 +104,7 @@ function layerList(model) {
 
 /** The image of the maps, with a button over each map. */
 function mapGrid(model) {
-  const grid = h("div", { class: "hs-grid", role: "group", "aria-label": "Channels", ...ownKeys });
+  const grid = h("div", { class: "hs-grid hs-light", role: "group", "aria-label": "Channels", ...ownKeys });
   const image = picture(model);
   const show = () => {
     const [width, height] = model.get("size");

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookscope import samples
+from hookscope.pictures.colors import CHANGED, CHANGED_SOFT, DATA, DOOR, INK, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice.blank import holds_blank
@@ -20,7 +21,7 @@ from hookscope_course.practice.feedback_card import Card
 
 __all__ = ["draw_blocks", "draw_dead_units", "half_once", "show_channels", "show_ledger", "show_push", "train_epoch"]
 
-_DEAD, _FIRED, _WOKE, _INK = (0.1, 0.12, 0.15), (0.72, 0.85, 0.97), (0.95, 0.55, 0.2), "#1d2733"
+_DEAD, _FIRED, _WOKE = (0.1, 0.12, 0.15), (0.72, 0.85, 0.97), (0.95, 0.55, 0.2)
 _LATER = Card("No picture yet.", "your picture appears here when no `____` is left in your code")
 Fired = Mapping[str, Tensor]
 
@@ -146,14 +147,14 @@ def draw_blocks(kept: Mapping[str, Sequence[tuple[int, int]]]) -> Picture:
             blocks.setdefault(address, (source, size))
         left = 0.0
         for source, size in sorted(blocks.values(), key=lambda block: order.index(block[0])):
-            fill, edge = ("#e3effc", "#0b62c4") if source in halved else ("#e6e8eb", "#5b6673")
+            fill, edge = (CHANGED_SOFT, CHANGED) if source in halved else (DOOR, MUTED)
             axes.barh(line, size / 1e6, left=left, color=fill, edgecolor=edge, linewidth=1.5, height=0.6)
             if size > most / 30:
                 text = f"{letters[source]}\n{size / 1e6:.1f}"
-                axes.text(left + size / 2e6, line, text, ha="center", va="center", fontsize=9, color=_INK)
+                axes.text(left + size / 2e6, line, text, ha="center", va="center", fontsize=9, color=INK)
             rows.append({"kept as": name, "tensor": letters[source], "bytes": size})
             left += size / 1e6
-        axes.text(left + most / 1e8, line, f"{left:.1f} MB", va="center", weight="bold", color=_INK)
+        axes.text(left + most / 1e8, line, f"{left:.1f} MB", va="center", weight="bold", color=INK)
     axes.set(yticks=range(len(kept)), yticklabels=names, xticks=[], xlim=(0, 1.14 * most / 1e6))
     axes.invert_yaxis()
     axes.spines[["top", "right", "bottom"]].set_visible(False)
@@ -211,7 +212,7 @@ def _draw_channels(fired: Fired, whose: str) -> Picture:
         axes.imshow(_squares(units.cpu(), torch.zeros_like(units.cpu()), across=32).numpy())
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
-        axes.set_ylabel(name, rotation=0, ha="right", va="center", color=_INK)
+        axes.set_ylabel(name, rotation=0, ha="right", va="center", color=INK)
     rows: list[dict[str, object]] = [
         {"layer": name, "channels": len(units), "dead": int((~units).sum())} for name, units in fired.items()
     ]
@@ -250,8 +251,8 @@ def _draw_ledger(rows: list[dict[str, Any]]) -> Picture:
     axes = figure.subplots()
     most = max((row["bytes"] for row in rows), default=1)
     for at, row in enumerate(rows):
-        axes.barh(at, row["bytes"], color="#0b62c4", height=0.7)
-        axes.text(row["bytes"] + most / 80, at, f"{row['bytes']:,}", va="center", fontsize=9, color=_INK)
+        axes.barh(at, row["bytes"], color=DATA[0], height=0.7)
+        axes.text(row["bytes"] + most / 80, at, f"{row['bytes']:,}", va="center", fontsize=9, color=INK)
     axes.set(yticks=range(len(rows)), yticklabels=[row["layer"] for row in rows], xticks=[], xlim=(0, 1.2 * most))
     axes.invert_yaxis()
     axes.spines[["top", "right", "bottom"]].set_visible(False)

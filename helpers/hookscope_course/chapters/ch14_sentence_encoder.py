@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hookscope import samples
+from hookscope.pictures.colors import DATA, DOOR, LINE
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.samples.minilm import SENTENCE_WEIGHTS
 
@@ -33,7 +34,7 @@ MISSING = (
     f"NOTE: the weights of the sentence encoder are missing ({SENTENCE_WEIGHTS}). The model goes on untrained. "
     "The figure of its heads, and the numbers that are counted in it, are those of the trained one, from a recording."
 )
-_COLORS = {"the next token": "#0b62c4", "the previous token": "#b03f08", "[CLS]": "#6b3fa0", "[SEP]": "#1b6e3a"}
+_COLORS = dict(zip(("the next token", "the previous token", "[CLS]", "[SEP]"), DATA, strict=True))
 _SIGNS = {"the next token": "→", "the previous token": "←", "[CLS]": "C", "[SEP]": "S"}
 
 
@@ -119,8 +120,8 @@ def draw_values(weight: Tensor, length: Tensor) -> Picture:
     figure = Figure(figsize=(7.2, 3.2), layout="constrained")
     axes = figure.subplots()
     most = weight > 0.5
-    axes.axvspan(0.5, 1.02, color="#f1ebf8", zorder=0)
-    for chosen, color, label in ((most, "#6b3fa0", "more than half"), (~most, "#7a8694", "less")):
+    axes.axvspan(0.5, 1.02, color=DOOR, zorder=0)
+    for chosen, color, label in ((most, DATA[0], "more than half"), (~most, LINE, "less")):
         axes.plot(weight[chosen], length[chosen], "o", color=color, alpha=0.75, label=label)
     axes.set(
         xlabel="weight to [CLS]", ylabel="length of its value vector,\nin % of the others", yscale="log", xlim=(0, 1.02)
@@ -180,7 +181,7 @@ def draw_heads(weights: Tensor, pieces: list[str], above: float = 0.5) -> Pictur
             name = max(found, key=lambda each: found[each])
             does = float(shares[name][layer, head]) > above
             for side in axes.spines.values():
-                side.set(color=_COLORS[name] if does else "#b9c2cb", linewidth=3 if does else 0.8)
+                side.set(color=_COLORS[name] if does else LINE, linewidth=3 if does else 0.8)
             if does:
                 counts[name] += 1
                 axes.set_title(f"{_SIGNS[name]} {found[name]:.2f}", fontsize=8.5, color=_COLORS[name], pad=3)

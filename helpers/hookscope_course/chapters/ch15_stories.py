@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hookscope import Table, samples
+from hookscope.pictures.colors import DATA, INK, LINE
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 
@@ -110,14 +111,14 @@ def draw_falls(falls: Mapping[str, Tensor], yours: Mapping[str, Tensor]) -> Pict
     for line, (name, numbers) in enumerate(falls.items()):
         # Stories that would hide each other stand one above the other.
         places = torch.linspace(-0.28, 0.28, 9).repeat(len(numbers) // 9 + 1)[: len(numbers)]
-        axes.plot(numbers, line + places, "o", color="#0b62c4", alpha=0.3, markersize=4, markeredgewidth=0)
-        axes.plot([numbers.mean()] * 2, [line - 0.38, line + 0.38], color="#1d2733", linewidth=2)
-        axes.plot(yours[name], line, "o", color="none", markeredgecolor="#b03f08", markeredgewidth=2.5, markersize=13)
+        axes.plot(numbers, line + places, "o", color=DATA[0], alpha=0.3, markersize=4, markeredgewidth=0)
+        axes.plot([numbers.mean()] * 2, [line - 0.38, line + 0.38], color=INK, linewidth=2)
+        axes.plot(yours[name], line, "o", color="none", markeredgecolor=DATA[1], markeredgewidth=2.5, markersize=13)
         large = (numbers.abs() >= yours[name].abs().item()).float().mean().item()
         row = {"falls with": name, "your story": f"{yours[name].item():.2f}", "mean": f"{numbers.mean().item():.2f}"}
         row |= {"lowest": f"{numbers.min().item():.2f}", "highest": f"{numbers.max().item():.2f}"}
         rows.append({**row, "at least as large as yours": f"{large:.0%}"})
-    axes.axvline(0, color="#9aa5b1", linewidth=1, zorder=0)
+    axes.axvline(0, color=LINE, linewidth=1, zorder=0)
     axes.set(
         yticks=range(len(falls)),
         yticklabels=list(falls),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import samples
+from hookscope.pictures.colors import DATA, HOOK, INK, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.photos import SIDE, crop, normalize
@@ -368,7 +369,7 @@ def _run(net: samples.PhotoCNN, quiet: Hook, images: Tensor, scales: Tensor) -> 
 
 # -- the page -------------------------------------------------------------------------------------------------------
 
-_INK, _LOOKS = "#1d2733", {"box": ("#b3261e", "-"), "control": ("#1f5fbf", "--")}
+_LOOKS = {"box": (HOOK, "-"), "control": (DATA[0], "--")}
 
 
 def _draw(found: ReportReview, image: Tensor, name: str) -> bytes:
@@ -377,7 +378,7 @@ def _draw(found: ReportReview, image: Tensor, name: str) -> bytes:
 
     first = found.readings[0].first
     figure = Figure(figsize=(9, 6.2), layout="constrained")
-    figure.suptitle(f"Why does the network say “{first}”?", x=0.01, ha="left", fontsize=16, color=_INK)
+    figure.suptitle(f"Why does the network say “{first}”?", x=0.01, ha="left", fontsize=16, color=INK)
     panels = figure.subplot_mosaic([["photo", "bars"], ["words", "words"]], height_ratios=[2.4, 1])
     panels["photo"].imshow(samples.denormalize(image)[0].permute(1, 2, 0).numpy())
     panels["photo"].set(xticks=[], yticks=[], title=name)
@@ -389,16 +390,16 @@ def _draw(found: ReportReview, image: Tensor, name: str) -> bytes:
         panels["photo"].text(left + 3, top + 4, field, **label)
     bars, most = panels["bars"], max(reading.chance for reading in found.readings)
     labels = [reading.done for reading in found.readings]
-    colors = [_LOOKS.get(label.split()[0], ("#5b6774", ""))[0] for label in labels]
+    colors = [_LOOKS.get(label.split()[0], (MUTED, ""))[0] for label in labels]
     bars.barh(labels, [reading.chance for reading in found.readings], color=colors, height=0.6)
     for at, reading in enumerate(found.readings):
         said = f"{reading.chance:.2f}" + (f", says {reading.first}" if reading.first != first else "")
-        bars.text(reading.chance + most / 50, at, said, va="center", color=_INK)
+        bars.text(reading.chance + most / 50, at, said, va="center", color=INK)
     bars.set(xlim=(0, 2 * most), xticks=[], title=f"probability of {first}")
     bars.invert_yaxis()
     bars.spines[["top", "right", "bottom"]].set_visible(False)
     panels["words"].axis("off")
-    panels["words"].text(0, 1, _words(found), va="top", fontsize=11, color=_INK, linespacing=1.4)
+    panels["words"].text(0, 1, _words(found), va="top", fontsize=11, color=INK, linespacing=1.4)
     return from_figure(figure, "A page.").png
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope import samples
+from hookscope.pictures.colors import DATA, DOOR, INK, LINE, WRONG, WRONG_SOFT, to_rgb
 from hookscope.pictures.picture import Picture, from_figure
 
 __all__ = [
@@ -36,7 +37,6 @@ STEPS = 40
 """The steps of a run of the small network."""
 Alarm = tuple[int, str]
 Look = Callable[[int], object]
-_BLUE, _ORANGE, _INK = "#0b62c4", "#b03f08", "#1d2733"
 
 
 def is_finite(value: object) -> bool:
@@ -246,7 +246,7 @@ def record_run(model: nn.Module, train: Callable[[nn.Module], Sequence[float]]) 
 
 
 def draw_alarms(net: nn.Module, alarms: Sequence[Alarm], losses: Sequence[float]) -> Picture:
-    """Draw a square for each module and step, orange where the output was not finite, and the losses below."""
+    """Draw a square for each module and step, red where the output was not finite, and the losses below."""
     from matplotlib.figure import Figure
 
     names = [name for name, module in net.named_modules() if name and not [*module.children()]]
@@ -274,12 +274,12 @@ def draw_alarms(net: nn.Module, alarms: Sequence[Alarm], losses: Sequence[float]
         }
         for step, loss in enumerate(losses)
     ]
-    alt = f"A square for each layer and each of {len(losses)} steps. Orange ones are not finite; the table lists them."
-    return from_figure(figure, alt, "What each layer returned: finite (blue) or not (orange)", rows)
+    alt = f"A square for each layer and each of {len(losses)} steps. Red ones are not finite; the table lists them."
+    return from_figure(figure, alt, "What each layer returned: finite (gray) or not (red)", rows)
 
 
 def _colors(bad: Tensor) -> Tensor:
-    colors = torch.tensor([[int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)] for color in ("#c9def5", _ORANGE)])
+    colors = torch.tensor([to_rgb(color) for color in (DOOR, WRONG)])
     return colors[bad.long()]
 
 
@@ -298,11 +298,11 @@ def draw_run(run: Run, alarm: Alarm | None = None, words: str = "") -> Picture:
     ratios = [1, 2.2, 0.5] if words else [1, 2.2]
     top, bottom, *below = figure.subplots(len(ratios), 1, height_ratios=ratios)
     steps, finite = len(run.losses), [loss if math.isfinite(loss) else math.nan for loss in run.losses]
-    top.plot(range(steps), finite, "o-", color=_BLUE, markersize=3)
+    top.plot(range(steps), finite, "o-", color=DATA[0], markersize=3)
     top.set(ylabel="loss", xlim=(-0.5, steps - 0.5), xticks=[])
     if run.loss is not None:
-        top.axvspan(run.loss - 0.5, steps - 0.5, color="#fcebe1")
-        top.text(run.loss - 0.3, 0.85, "NaN", transform=top.get_xaxis_transform(), color=_ORANGE, weight="bold")
+        top.axvspan(run.loss - 0.5, steps - 0.5, color=WRONG_SOFT)
+        top.text(run.loss - 0.3, 0.85, "NaN", transform=top.get_xaxis_transform(), color=WRONG, weight="bold")
     sizes = torch.tensor(run.largest).T
     powers = sizes.clamp(min=0.01).log10().where(sizes.isfinite(), torch.nan)
     shown = bottom.imshow(powers.numpy(), aspect="auto", cmap="Blues", vmin=-1, vmax=5)
@@ -310,13 +310,13 @@ def draw_run(run: Run, alarm: Alarm | None = None, words: str = "") -> Picture:
     bottom.set(yticks=range(len(run.names)), yticklabels=run.names, xlabel="step")
     bar = figure.colorbar(shown, ax=bottom, ticks=[0, 2, 4])
     bar.ax.set_yticklabels(["1", "100", "10,000"])
-    bar.set_label("largest number; orange: inf or NaN")
+    bar.set_label("largest number; red: inf or NaN")
     if alarm is not None and alarm[1] in run.names:
         place: dict[str, Any] = {"markersize": 18, "markeredgewidth": 3, "markerfacecolor": "none"}
-        bottom.plot(alarm[0], run.names.index(alarm[1]), "o", color=_INK, **place)
+        bottom.plot(alarm[0], run.names.index(alarm[1]), "o", color=INK, **place)
     if words:
         below[0].axis("off")
-        below[0].text(0, 1, words, va="top", fontsize=11, color=_INK, linespacing=1.4)
+        below[0].text(0, 1, words, va="top", fontsize=11, color=INK, linespacing=1.4)
     rang = f" A ring is at step {alarm[0]}, {alarm[1]}." if alarm is not None else ""
     lost = f"The loss is NaN from step {run.loss} on." if run.loss is not None else "The loss is finite in all steps."
     alt = f"Above, the loss of {steps} steps. {lost} Below, how large the output of each module was.{rang} {words}"
@@ -334,9 +334,9 @@ def draw_run(run: Run, alarm: Alarm | None = None, words: str = "") -> Picture:
 
 
 def _overlay(sizes: Tensor) -> Tensor:
-    """Orange and opaque where a size is not finite, else transparent."""
+    """Red and opaque where a size is not finite, else transparent."""
     bad = (~sizes.isfinite()).float()[..., None]
-    color = torch.tensor([int(_ORANGE[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    color = torch.tensor(to_rgb(WRONG))
     return torch.cat([bad * color, bad], dim=-1)
 
 
@@ -353,15 +353,15 @@ def draw_losses(runs: Mapping[str, Mapping[str, Sequence[float]]]) -> Picture:
     rows: list[dict[str, object]] = []
     for axes, (title, of_hook) in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs.items(), strict=True):
         plain, *others = of_hook.values()
-        looks = iter([(_BLUE, "--"), (_ORANGE, "-"), (_INK, ":")] * len(others))
+        looks = iter([(DATA[0], "--"), (DATA[1], "-"), (INK, ":")] * len(others))
         for name, losses in of_hook.items():
             last = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), len(losses))
-            color, style = ("#9aa5b1", "-") if losses is plain else next(looks)
+            color, style = (LINE, "-") if losses is plain else next(looks)
             width = 5 if losses is plain else 1.8  # what coincides with it stays visible
             axes.plot(range(last), losses[:last], style, color=color, linewidth=width, label=name)
             if last < len(losses):
-                axes.plot(last - 1, losses[last - 1], "x", color=_ORANGE, markersize=10, markeredgewidth=3)
-                axes.annotate("NaN", (last, losses[last - 1]), color=_ORANGE, weight="bold", va="bottom")
+                axes.plot(last - 1, losses[last - 1], "x", color=WRONG, markersize=10, markeredgewidth=3)
+                axes.annotate("NaN", (last, losses[last - 1]), color=WRONG, weight="bold", va="bottom")
             departs = next(
                 (step for step, pair in enumerate(zip(plain, losses, strict=True)) if len({*pair}) > 1), None
             )

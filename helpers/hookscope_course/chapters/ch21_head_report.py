@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.interp.attentions import attention
+from hookscope.pictures.colors import CHANGED, DATA, DOOR, HOOK, INK, PAGE, RIGHT
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.samples import STORY_WORDS
 from hookscope.samples.stories import Block, StoryLM
@@ -368,8 +369,8 @@ def _run(model: StoryLM, hook: Hook, tokens: Tensor, vector: Tensor | None = Non
 
 # -- the page -------------------------------------------------------------------------------------------------------
 
-_INK, _SOFT, _LOOKS = "#1d2733", "#5b6774", {"head": ("#b3261e", "-"), "control": ("#1f5fbf", "--")}
-_GIVEN = {"the right thing": "#0b62c4", f"{WHO}'s thing": "#b3261e", "another thing": "#c3ccd5"}
+_LOOKS = {"head": (HOOK, "-"), "control": (DATA[0], "--")}
+_GIVEN = {"the right thing": RIGHT, f"{WHO}'s thing": CHANGED, "another thing": DOOR}
 
 
 def _draw(found: HeadReview) -> bytes:
@@ -377,7 +378,7 @@ def _draw(found: HeadReview) -> bytes:
     from matplotlib.patches import Rectangle
 
     figure = Figure(figsize=(9, 5.4), layout="constrained")
-    figure.suptitle("Which head finds the thing?", x=0.01, ha="left", fontsize=16, color=_INK)
+    figure.suptitle("Which head finds the thing?", x=0.01, ha="left", fontsize=16, color=INK)
     panels = figure.subplot_mosaic(
         [["heads", "bars"], ["words", "words"]], height_ratios=[2, 1.1], width_ratios=[1.5, 1]
     )
@@ -391,7 +392,7 @@ def _draw(found: HeadReview) -> bytes:
                 (number, block), 1, 1, facecolor=(0.95, 0.96 - 0.4 * share, 0.97 - 0.45 * share), edgecolor="white"
             )
         )
-        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": _INK}
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
         if not is_shown:
             heads.text(number + 0.5, block + 0.5, "?", fontsize=14, **middle)
             continue
@@ -414,7 +415,7 @@ def _draw(found: HeadReview) -> bytes:
         for value, (_, color) in zip((row.right, row.hers, row.another), _GIVEN.items(), strict=True):
             bars.barh(at, value, left=left, height=0.6, color=color)
             if value >= 8:
-                ink = "white" if color != "#c3ccd5" else _INK
+                ink = PAGE if color != DOOR else INK
                 bars.text(left + value / 2, at, f"{value:.0f}", ha="center", va="center", color=ink)
             left += value
     bars.set_yticks(range(len(found.steering)), [row.done for row in found.steering])
@@ -434,7 +435,7 @@ def _draw(found: HeadReview) -> bytes:
         columnspacing=0.9,
     )
     panels["words"].axis("off")
-    panels["words"].text(-0.06, 1, _words(found, steering=False), va="top", fontsize=10.5, color=_INK, linespacing=1.4)
+    panels["words"].text(-0.06, 1, _words(found, steering=False), va="top", fontsize=10.5, color=INK, linespacing=1.4)
     return from_figure(figure, "A page.").png
 
 

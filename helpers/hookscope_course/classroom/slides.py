@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from hookscope.pictures.colors import LIGHT
 from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.learner.copies import find_chapter
 from hookscope_course.paths import IS_INSTALLED
@@ -27,7 +28,7 @@ _PAGE = Template("""<!DOCTYPE html>
 <link rel="stylesheet" href="reveal.js/dist/reveal.css">
 <style>
 $style
-body, .reveal { font-family: Helvetica, Arial, sans-serif; font-size: 25px; color: #111; background: white; }
+body, .reveal { font-family: Helvetica, Arial, sans-serif; font-size: 25px; color: $ink; background: white; }
 .reveal .slides section { text-align: left; height: 100%; overflow-y: auto; padding: 12px 30px; }
 .reveal .slides section { box-sizing: border-box; }
 .reveal h1, .reveal h2, .reveal h3 { font-weight: bold; margin: 0.4em 0; }
@@ -35,10 +36,11 @@ body, .reveal { font-family: Helvetica, Arial, sans-serif; font-size: 25px; colo
 .reveal p, .reveal ul, .reveal ol, .reveal table { margin: 0.5em 0; }
 .reveal ul { padding-left: 1.2em; list-style: disc; } .reveal ol { padding-left: 1.2em; list-style: decimal; }
 .reveal pre, .reveal code { font-family: monospace; font-size: 21px; line-height: 1.3; white-space: pre-wrap; }
-.reveal .highlight { background: #f4f4f4; padding: 8px 14px; margin: 0.5em 0; }
-.reveal strong { font-weight: bold; } .reveal em { font-style: italic; } .reveal a { color: #0b4f9e; }
+.reveal .highlight { background: $frame; padding: 8px 14px; margin: 0.5em 0; }
+.reveal strong { font-weight: bold; } .reveal em { font-style: italic; }
+.reveal a { color: $accent; text-decoration: underline; }
 .reveal table { font-size: 20px; border-collapse: collapse; }
-.reveal th, .reveal td { padding: 2px 10px; border-bottom: 1px solid #bbb; text-align: left; }
+.reveal th, .reveal td { padding: 2px 10px; border-bottom: 1px solid $line; text-align: left; }
 .reveal img { max-width: 100%; max-height: 620px; width: auto; height: auto; }
 .reveal .anchor-link, .reveal .jp-InputPrompt, .reveal .jp-OutputPrompt, .reveal .prompt { display: none; }
 </style>
@@ -95,7 +97,10 @@ def write_slides(chapter: str, to: Path) -> Path:
             sections.append(f'<section data-number="{number} / {len(slides)}">{page}</section>')
     title = built.cells[1].source.splitlines()[0].removeprefix("# ")
     page = _PAGE.substitute(
-        title=html.escape(title), style=HtmlFormatter().get_style_defs(".highlight"), sections="\n".join(sections)
+        title=html.escape(title),
+        style=HtmlFormatter().get_style_defs(".highlight"),
+        sections="\n".join(sections),
+        **LIGHT,
     )
     to.mkdir(parents=True, exist_ok=True)
     shutil.copytree(reveal / "dist", to / "reveal.js" / "dist", dirs_exist_ok=True)

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from hookscope.pictures.colors import BACKWARD, BACKWARD_SOFT, FORWARD, HOOK, MUTED, PAGE, WRONG, WRONG_SOFT
 from hookscope.pictures.picture import Picture, as_text, from_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw_gradients", "draw_hooks"]
-
-_FORWARD, _BACKWARD, _BROKEN, _QUIET = "#0b62c4", "#b03f08", "#c00020", "#4f5b68"
-_PEG = "#6b3fa0"
 
 
 def draw_gradients(tensors: Mapping[str, Tensor], gradients: Mapping[str, Tensor] | None = None) -> Picture:
@@ -117,17 +115,17 @@ def _draw(
     axes.set(xlim=(-0.55, len(names) - 0.45), ylim=(low, high))
     axes.set_axis_off()
     for place, row in enumerate(rows):
-        _write_box(axes, place, 0, names[place], _text(row["value"]), _FORWARD, False)
+        _write_box(axes, place, 0, names[place], _text(row["value"]), FORWARD, False)
         if back:
             red = names[place] in broken
-            _write_box(axes, place, -1.3, "gradient", _text(row["gradient"]), _BROKEN if red else _BACKWARD, red)
+            _write_box(axes, place, -1.3, "gradient", _text(row["gradient"]), WRONG if red else BACKWARD, red)
     for name, found in sources.items():
         here = names.index(name)
         for source in found:
             there = names.index(source)
-            _write_arrow(axes, there, here, 0, _FORWARD, operations[name] if here - there == 1 else "")
+            _write_arrow(axes, there, here, 0, FORWARD, operations[name] if here - there == 1 else "")
             if back:
-                color = _BROKEN if source in broken else _BACKWARD
+                color = WRONG if source in broken else BACKWARD
                 _write_arrow(axes, here, there, -1.3, color, operations[name] if here - there == 1 else "")
     return figure
 
@@ -135,7 +133,7 @@ def _draw(
 def _write_box(axes: Axes, x: float, y: float, name: str, value: str, color: str, red: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    fill = "#fde3e6" if red else "white"
+    fill = WRONG_SOFT if red else PAGE
     look = FancyBboxPatch(
         (x - 0.3, y - 0.3),
         0.6,
@@ -146,7 +144,7 @@ def _write_box(axes: Axes, x: float, y: float, name: str, value: str, color: str
         linewidth=3 if red else 1.4,
     )
     axes.add_patch(look)
-    axes.text(x, y + 0.14, name, ha="center", va="center", fontsize=9, color=_QUIET if name == "gradient" else "black")
+    axes.text(x, y + 0.14, name, ha="center", va="center", fontsize=9, color=MUTED if name == "gradient" else "black")
     axes.text(x, y - 0.13, value, ha="center", va="center", fontsize=12, weight="bold", color=color)
 
 
@@ -160,7 +158,7 @@ def _write_arrow(axes: Axes, start: float, end: float, y: float, color: str, lab
     axes.annotate(
         "", ends[1], ends[0], arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.8, "connectionstyle": bow}
     )
-    axes.text((start + end) / 2, y + 0.12, label, ha="center", va="bottom", fontsize=9, color=_QUIET)
+    axes.text((start + end) / 2, y + 0.12, label, ha="center", va="bottom", fontsize=9, color=MUTED)
 
 
 def draw_hooks(hooks: Sequence[Callable[[Tensor], Tensor | None]], arrives: float, name: str = "y") -> Picture:
@@ -211,35 +209,35 @@ def _draw_line(name: str, hooks: list[str], passed: list[str], kept: str) -> Any
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-1.1, end + 1.3), ylim=(-1.05, 0.85))
     axes.set_axis_off()
-    axes.plot([-0.55, end + 0.95], [0, 0], color=_BACKWARD, linewidth=2.2, zorder=1)
+    axes.plot([-0.55, end + 0.95], [0, 0], color=BACKWARD, linewidth=2.2, zorder=1)
     axes.annotate(
-        "", (end + 1.25, 0), (end + 0.9, 0), arrowprops={"arrowstyle": "-|>", "color": _BACKWARD, "linewidth": 2.2}
+        "", (end + 1.25, 0), (end + 0.9, 0), arrowprops={"arrowstyle": "-|>", "color": BACKWARD, "linewidth": 2.2}
     )
-    axes.text(-1.05, 0, f"arrives\nat {name}", va="center", fontsize=9.5, color=_QUIET)
-    axes.text(end + 0.75, 0.2, "flows on", va="bottom", ha="center", fontsize=9.5, color=_QUIET)
+    axes.text(-1.05, 0, f"arrives\nat {name}", va="center", fontsize=9.5, color=MUTED)
+    axes.text(end + 0.75, 0.2, "flows on", va="bottom", ha="center", fontsize=9.5, color=MUTED)
     for place, value in enumerate(passed):
         at = 1.9 * place + 0.1
         box = {
             "boxstyle": "round,pad=0.35",
             "facecolor": "white",
-            "edgecolor": _BACKWARD,
+            "edgecolor": BACKWARD,
             "linewidth": 2.6 if place else 1.4,
         }
         axes.text(
-            at, 0, value, ha="center", va="center", fontsize=13, weight="bold", color=_BACKWARD, bbox=box, zorder=3
+            at, 0, value, ha="center", va="center", fontsize=13, weight="bold", color=BACKWARD, bbox=box, zorder=3
         )
     for place, hook in enumerate(hooks):
         at = 1.9 * place + 1.05
-        axes.plot([at], [0], marker="o", markersize=24, color=_PEG, zorder=2)
-        axes.text(at, 0.36, hook, ha="center", va="bottom", fontsize=9.5, color=_PEG, weight="bold")
+        axes.plot([at], [0], marker="o", markersize=24, color=HOOK, zorder=2)
+        axes.text(at, 0.36, hook, ha="center", va="bottom", fontsize=9.5, color=HOOK, weight="bold")
     axes.add_patch(
         FancyBboxPatch(
             (end - 1.0, -0.95),
             1.5,
             0.38,
             boxstyle="round,pad=0.04",
-            facecolor="#fcebe1",
-            edgecolor=_BACKWARD,
+            facecolor=BACKWARD_SOFT,
+            edgecolor=BACKWARD,
             linewidth=1.4,
         )
     )
@@ -251,9 +249,9 @@ def _draw_line(name: str, hooks: list[str], passed: list[str], kept: str) -> Any
         va="center",
         fontsize=11,
         weight="bold",
-        color=_BACKWARD,
+        color=BACKWARD,
     )
-    way = {"arrowstyle": "-|>", "color": _BACKWARD, "linewidth": 1.6, "linestyle": "--"}
+    way = {"arrowstyle": "-|>", "color": BACKWARD, "linewidth": 1.6, "linestyle": "--"}
     axes.annotate("", (end + 0.1, -0.53), (end + 0.1, 0), arrowprops=way, zorder=1)
-    axes.text(end + 0.2, -0.3, "retain_grad", ha="left", va="center", fontsize=9.5, color=_QUIET)
+    axes.text(end + 0.2, -0.3, "retain_grad", ha="left", va="center", fontsize=9.5, color=MUTED)
     return figure

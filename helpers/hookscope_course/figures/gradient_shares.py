@@ -8,15 +8,16 @@ from typing import Any
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from hookscope.pictures.colors import DATA, RIGHT, WRONG, WRONG_SOFT
 from hookscope.pictures.picture import Picture, from_figure
 
 __all__ = ["sample_bars", "step_lines"]
 
-_MARKS = (("o-", "#0b62c4"), ("s--", "#b03f08"), ("^:", "#1b6e3a"))
+_MARKS = tuple(zip(("o-", "s--", "^:"), DATA, strict=False))
 
 
 def sample_bars(norms: Tensor, wrong: Collection[int]) -> Picture:
-    """Draw the norm of each sample's gradient as a bar; those with a wrong label are hatched and in orange.
+    """Draw the norm of each sample's gradient as a bar; those with a wrong label are hatched and red.
 
     Args:
         norms: one for each sample.
@@ -30,7 +31,7 @@ def sample_bars(norms: Tensor, wrong: Collection[int]) -> Picture:
     """
     figure = Figure(figsize=(7.6, 2.6), layout="constrained")
     axes = figure.subplots()
-    for kind, color, edge, hatch in (("right", "#0b62c4", "#0b62c4", ""), ("wrong", "#fcebe1", "#b03f08", "////")):
+    for kind, color, edge, hatch in (("right", RIGHT, RIGHT, ""), ("wrong", WRONG_SOFT, WRONG, "////")):
         places = [place for place in range(len(norms)) if (place in wrong) == (kind == "wrong")]
         look: dict[str, Any] = {"color": color, "edgecolor": edge, "hatch": hatch, "label": f"{kind} label"}
         axes.bar(places, norms[places].tolist(), width=0.9, **look)

@@ -8,6 +8,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from hookscope.pictures.colors import MUTED
 from hookscope.pictures.picture import Picture, from_figure
 
 __all__ = ["gradient_sizes"]
@@ -48,7 +49,7 @@ def gradient_sizes(
             size.numpy(), cmap=_REDS, vmin=0, vmax=float(size.max()) or 1, extent=extent, interpolation="nearest"
         )
         for at in range(square, min(size.shape), square) if square else ():
-            line = {"color": "#5b6770", "linewidth": 0.8}
+            line = {"color": MUTED, "linewidth": 0.8}
             axes.axhline(height * at / size.shape[0] - 0.5, **line)
             axes.axvline(width * at / size.shape[1] - 0.5, **line)
         axes.set(xticks=[], yticks=[])

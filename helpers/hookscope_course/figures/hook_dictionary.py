@@ -10,12 +10,14 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from hookscope.pictures.colors import follow_page
+
 __all__ = ["Entries", "EntriesDrawing", "draw_entries", "read_entries"]
 
 _ROW, _TOP, _LEFT = 32, 56, 72
 _LETTER, _BOLD, _BOX = 8.3, 9.2, 100  # of text, of a title; the least width of a box: four fit into 700 pixels
 _MOST = 8  # rows that fit below each other
-_PEG, _LINE, _SOFT = "#8a5cc8", "#7a8694", "var(--jp-ui-font-color2, #4f5b68)"
+_PEG, _LINE, _SOFT = map(follow_page, ("hook", "line", "muted"))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import hookscope
+from hookscope.pictures.colors import FRAME, INK, LINE, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.recordings.timeline import COLORS, MARKERS
 
@@ -139,9 +140,9 @@ def _draw(fired: list[tuple[str, str]], here: tuple[str, ...], both: bool = True
         axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.6}, zorder=1)
 
     floor = max(low, 0.65) + 0.1
-    look: dict[str, Any] = {"boxstyle": "round,pad=0.05", "facecolor": "#F2F2F2", "edgecolor": "#808080"}
+    look: dict[str, Any] = {"boxstyle": "round,pad=0.05", "facecolor": FRAME, "edgecolor": LINE}
     axes.add_patch(FancyBboxPatch((2.3, floor), 6.2, 3.7 - floor, **look))
-    axes.text(5.4, 3.92, "module", ha="center", va="center", fontsize=11, color="#404040")
+    axes.text(5.4, 3.92, "module", ha="center", va="center", fontsize=11, color=MUTED)
     arrow((0.7, 3.2), (9.9, 3.2), forward)
     arrow((10.4, 3.2), (11.2, 3.2), forward)
     box(0.35, 3.2, "x")
@@ -166,7 +167,7 @@ def _draw(fired: list[tuple[str, str]], here: tuple[str, ...], both: bool = True
             axes.plot(x, y, "o", ms=27, mec="black", mfc="none", mew=2.5, zorder=5)
         words = f"{number}  {KINDS[kind].name}" + (f"\non {on}" if on else "")
         weight = "bold" if kind in here else "normal"
-        style: dict[str, Any] = {"fontsize": 9.5, "color": "black" if strong else "#595959", "weight": weight}
+        style: dict[str, Any] = {"fontsize": 9.5, "color": INK if strong else MUTED, "weight": weight}
         if on == "weight":
             left = kind == "tensor"
             axes.text(x - 0.42 if left else x + 0.42, y, words, ha="right" if left else "left", va="center", **style)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
+from hookscope.pictures.colors import DATA, DOOR, LINE, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 
 __all__ = ["draw_highest", "draw_pair"]
@@ -67,14 +68,14 @@ def draw_highest(channels: Sequence[str], before: Sequence[float], after: Sequen
 
     figure = Figure(figsize=(7.2, 0.9 + 0.42 * len(channels)), dpi=100, layout="constrained")
     axes = figure.add_subplot()
-    axes.axvspan(min(*before, *after) - 0.1, 0, color="#eceff2")
-    axes.axvline(0, color="#4f5b68", linewidth=1.2)
+    axes.axvspan(min(*before, *after) - 0.1, 0, color=DOOR)
+    axes.axvline(0, color=MUTED, linewidth=1.2)
     for row, (low, high) in enumerate(zip(before, after, strict=True)):
-        way = {"arrowstyle": "-|>", "color": "#7a8694", "linewidth": 1.6, "shrinkA": 5, "shrinkB": 5}
+        way = {"arrowstyle": "-|>", "color": LINE, "linewidth": 1.6, "shrinkA": 5, "shrinkB": 5}
         axes.annotate("", (high, row), (low, row), arrowprops=way)
     rows = range(len(channels))
-    axes.plot(before, rows, "o", ms=9, mfc="white", mec="#0b62c4", mew=2, label="the digits")
-    axes.plot(after, rows, "o", ms=9, color="#0b62c4", label="10 × as bright")
+    axes.plot(before, rows, "o", ms=9, mfc="white", mec=DATA[0], mew=2, label="the digits")
+    axes.plot(after, rows, "o", ms=9, color=DATA[0], label="10 × as bright")
     axes.set(xlim=(min(*before, *after) - 0.05, max(*before, *after) + 0.05), ylim=(len(channels) - 0.5, -0.5))
     axes.set_yticks(rows, channels)
     axes.set_xlabel("highest value before the ReLU; gray: the ReLU returns 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hookscope.pictures.colors import BACKWARD, FRAME, HOOK, INK, LINE, PAGE, WRONG
 from hookscope.pictures.picture import Picture, from_figure
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_nest", "draw_two_nodes"]
 
-_INK, _LINE, _FRAME, _INNER = "#1d2733", "#7a8694", "#f4f6f8", "#ffffff"
-_BACKWARD, _BROKEN, _PEG = "#b03f08", "#c00020", "#6b3fa0"
 _NEST = {  # by name: left, bottom, width, height
     "(root)": (1.1, 0.1, 8.0, 3.3),
     "block": (1.9, 0.5, 4.4, 2.3),
@@ -44,19 +43,17 @@ def draw_two_nodes() -> Picture:
     figure, axes = _figure(8.4, 3.3)
     _frame(axes, (2.2, 0.5, 3.6, 2.5), "nn.LSTM")
     _frame(axes, (3.4, 0.75, 1.2, 1.6), "backward")
-    _way(axes, [(6.9, 1.85), (4.6, 1.85)], _BACKWARD)
-    _way(axes, [(6.9, 1.1), (4.6, 1.1)], _BROKEN)
-    _way(axes, [(3.4, 1.55), (0.95, 1.55)], _BACKWARD)
+    _way(axes, [(6.9, 1.85), (4.6, 1.85)], BACKWARD)
+    _way(axes, [(6.9, 1.1), (4.6, 1.1)], WRONG)
+    _way(axes, [(3.4, 1.55), (0.95, 1.55)], BACKWARD)
     for x, y, text in ((7.45, 1.85, "output"), (7.45, 1.1, "h_n"), (0.7, 1.55, "x")):
-        look = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": _BACKWARD, "linewidth": 1.4}
-        axes.text(x, y, text, ha="center", va="center", fontsize=11, color=_INK, bbox=look, zorder=4)
+        look = {"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": BACKWARD, "linewidth": 1.4}
+        axes.text(x, y, text, ha="center", va="center", fontsize=11, color=INK, bbox=look, zorder=4)
     for x, y, number in ((5.8, 1.85, 1), (2.2, 1.55, 2)):
         _peg(axes, x, y, str(number))
-    axes.text(5.95, 2.2, "1 collects\ngrad_output", va="bottom", ha="left", fontsize=9.5, color=_PEG, weight="bold")
-    axes.text(2.05, 1.9, "2 calls\nyour hook", va="bottom", ha="right", fontsize=9.5, color=_PEG, weight="bold")
-    axes.text(
-        5.95, 0.82, "not through node 1:\nno call at node 2", va="top", fontsize=9.5, color=_BROKEN, weight="bold"
-    )
+    axes.text(5.95, 2.2, "1 collects\ngrad_output", va="bottom", ha="left", fontsize=9.5, color=HOOK, weight="bold")
+    axes.text(2.05, 1.9, "2 calls\nyour hook", va="bottom", ha="right", fontsize=9.5, color=HOOK, weight="bold")
+    axes.text(5.95, 0.82, "not through node 1:\nno call at node 2", va="top", fontsize=9.5, color=WRONG, weight="bold")
     return from_figure(figure, alt=alt, rows=rows, heading="The same as a table")
 
 
@@ -86,9 +83,9 @@ def draw_nest(order: Sequence[str], no_wait: Collection[str] = ()) -> Picture:
     figure, axes = _figure(9.9, 3.75)
     for name, place in _NEST.items():
         _frame(axes, place, name.removeprefix("block.") if name != "(root)" else "(root): the whole net")
-    _way(axes, [(9.45, _RAIL), (3.0 if no_wait else 0.75, _RAIL)], _BACKWARD)
-    axes.text(9.68, _RAIL, "loss", ha="center", va="center", fontsize=10, color=_INK)
-    axes.text(0.4, _RAIL, "input", ha="center", va="center", fontsize=10, color=_INK)
+    _way(axes, [(9.45, _RAIL), (3.0 if no_wait else 0.75, _RAIL)], BACKWARD)
+    axes.text(9.68, _RAIL, "loss", ha="center", va="center", fontsize=10, color=INK)
+    axes.text(0.4, _RAIL, "input", ha="center", va="center", fontsize=10, color=INK)
     for number, name in enumerate(order, 1):
         left, _, width, _ = _NEST[name]
         _peg(axes, left + width if name in no_wait else left, _RAIL, str(number))
@@ -109,12 +106,12 @@ def _frame(axes: Axes, place: tuple[float, float, float, float], title: str) -> 
     from matplotlib.patches import FancyBboxPatch
 
     left, bottom, width, height = place
-    fill = _INNER if width < 2 else _FRAME
+    fill = PAGE if width < 2 else FRAME
     shape = "round,pad=0,rounding_size=0.15"
     axes.add_patch(
-        FancyBboxPatch((left, bottom), width, height, boxstyle=shape, facecolor=fill, edgecolor=_LINE, linewidth=1.4)
+        FancyBboxPatch((left, bottom), width, height, boxstyle=shape, facecolor=fill, edgecolor=LINE, linewidth=1.4)
     )
-    axes.text(left + width / 2, bottom + height - 0.12, title, ha="center", va="top", fontsize=10, color=_INK)
+    axes.text(left + width / 2, bottom + height - 0.12, title, ha="center", va="top", fontsize=10, color=INK)
 
 
 def _way(axes: Axes, points: Sequence[tuple[float, float]], color: str) -> None:
@@ -124,5 +121,5 @@ def _way(axes: Axes, points: Sequence[tuple[float, float]], color: str) -> None:
 
 
 def _peg(axes: Axes, x: float, y: float, text: str) -> None:
-    axes.plot([x], [y], marker="o", markersize=20, color=_PEG, zorder=5)
+    axes.plot([x], [y], marker="o", markersize=20, color=HOOK, zorder=5)
     axes.text(x, y, text, ha="center", va="center", fontsize=11, weight="bold", color="white", zorder=6)

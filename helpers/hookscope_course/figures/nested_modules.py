@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hookscope.pictures.colors import FRAME, LINE, PAGE
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.recordings.timeline import COLORS
 
@@ -104,8 +105,8 @@ def _draw_box(axes: Axes, box: _Box, half: float) -> None:
     wide = doors["right"] - doors["left"]
     look: dict[str, Any] = {
         "boxstyle": "round,pad=0,rounding_size=0.12",
-        "facecolor": "#F4F4F4" if wide > 1 else "white",
-        "edgecolor": "#707070",
+        "facecolor": FRAME if wide > 1 else PAGE,
+        "edgecolor": LINE,
     }
     axes.add_patch(FancyBboxPatch((doors["left"], -half), wide, 2 * half, zorder=1, **look))
     middle, y = (doors["left"] + doors["right"]) / 2, 0.0 if wide == 1 else half - 0.22

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import DOOR, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope_course.figures.kit.digit_images import a, percent
 from hookscope_course.figures.kit.digit_passes import DigitModel, Pass
@@ -91,12 +92,10 @@ def occlusion_map(model: nn.Module, digit: Tensor, size: int = 7, step: int = ST
     for cell in cells:
         top, left = (cell[name] + (size - step) / 2 - 0.5 for name in ("row", "column"))
         axes.add_patch(
-            Rectangle(
-                (left, top), step, step, facecolor=(0.85, 0.25, 0.15, 0.8 * cell["lost"]), edgecolor="#bbbbbb", lw=0.5
-            )
+            Rectangle((left, top), step, step, facecolor=(0.85, 0.25, 0.15, 0.8 * cell["lost"]), edgecolor=DOOR, lw=0.5)
         )
         place: dict[str, Any] = {"x": left + step / 2, "y": top + step / 2, "ha": "center", "va": "center"}
-        look: dict[str, Any] = {"fontsize": 8, "color": "#555555"}
+        look: dict[str, Any] = {"fontsize": 8, "color": MUTED}
         if cell["reads"] != was:
             look = {"fontsize": 12, "fontweight": "bold"}
         axes.text(s=str(cell["reads"]), **place, **look)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import FORWARD, HOOK, MUTED, WRONG
 from hookscope.pictures.picture import Picture, from_figure
 
 __all__ = ["draw_pre_hooks"]
 
 PreHook = Callable[[nn.Module, Any], Any]
-_FORWARD, _BROKEN, _PEG, _QUIET = "#0b62c4", "#c00020", "#6b3fa0", "#4f5b68"
 _STEP = 1.75  # from one box to the next
 
 
@@ -93,21 +93,21 @@ def _draw(lines: list[_Line]) -> Any:
         gone = len(line.values) - 1  # how many hooks have let it pass
         last = _STEP * gone + (_STEP / 2 if line.is_stopped else 1.1)
         axes.annotate(
-            "", (last, y), (0, y), arrowprops={"arrowstyle": "-|>", "color": _FORWARD, "linewidth": 2.2}, zorder=1
+            "", (last, y), (0, y), arrowprops={"arrowstyle": "-|>", "color": FORWARD, "linewidth": 2.2}, zorder=1
         )
         for place, values in enumerate(line.values):
-            box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _FORWARD, "linewidth": 1.8}
+            box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": FORWARD, "linewidth": 1.8}
             axes.text(_STEP * place, y, values, ha="center", va="center", fontsize=11, bbox=box, zorder=3)
         for place, hook in enumerate(line.hooks):
             at, is_met = _STEP * (place + 0.5), place <= gone
-            axes.plot([at], [y], "o", markersize=20, color=_PEG if is_met else "white", markeredgecolor=_PEG, zorder=2)
-            axes.text(at, y + 0.26, hook, ha="center", va="bottom", fontsize=10.5, color=_PEG, weight="bold")
+            axes.plot([at], [y], "o", markersize=20, color=HOOK if is_met else "white", markeredgecolor=HOOK, zorder=2)
+            axes.text(at, y + 0.26, hook, ha="center", va="bottom", fontsize=10.5, color=HOOK, weight="bold")
             if line.is_stopped and place == gone:
                 axes.text(at, y, "×", ha="center", va="center", fontsize=17, color="white", weight="bold", zorder=4)
-                axes.text(at, y - 0.24, line.end, ha="center", va="top", fontsize=10.5, color=_BROKEN, weight="bold")
+                axes.text(at, y - 0.24, line.end, ha="center", va="top", fontsize=10.5, color=WRONG, weight="bold")
         end = _STEP * len(line.hooks) + 1.15
         words = "never called" if line.is_stopped else line.end
         axes.text(
-            end, y, f"the network\n{words}", va="center", fontsize=11, color=_QUIET if line.is_stopped else "black"
+            end, y, f"the network\n{words}", va="center", fontsize=11, color=MUTED if line.is_stopped else "black"
         )
     return figure

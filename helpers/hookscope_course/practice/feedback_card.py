@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from hookscope.pictures.colors import follow_page
+
 CheckOutcome = Literal["not attempted", "wrong", "right"]
 
 
@@ -43,12 +45,11 @@ class Card:
         }
 
 
-# The colours have a contrast of 3:1 or more on a white page and on a nearly black one.
 _LOOKS = {
-    "note": ("ℹ", "solid #3b7dd8"),
-    "not attempted": ("…", "dotted #808080"),
-    "wrong": ("✗", "dashed #d1495b"),
-    "right": ("✓", "solid #2e8b57"),
+    "note": ("ℹ", f"solid {follow_page('accent')}"),
+    "not attempted": ("…", f"dotted {follow_page('line')}"),
+    "wrong": ("✗", f"dashed {follow_page('wrong')}"),
+    "right": ("✓", f"solid {follow_page('right')}"),
 }
 
 

@@ -8,14 +8,13 @@ from typing import Any, Protocol
 
 from hookscope.extras import optional_import
 from hookscope.pictures import Picture
+from hookscope.pictures.colors import BACKWARD, FORWARD, FORWARD_SOFT, INK, PAGE
 from hookscope.pictures.picture import from_figure
 from hookscope.pictures.words import count_text, shorten
 
 __all__ = ["draw_bars", "draw_flame"]
 
 _LONG = 40  # characters of a name
-# Okabe and Ito's blue and vermilion, for color-blind readers. The hatching differs, too.
-_FORWARD, _BACKWARD = "#0072B2", "#D55E00"
 _THIN = 0.01  # a share that is too thin to see
 
 
@@ -46,9 +45,9 @@ def draw_bars(layers: Sequence[HasTimes], title: str, rows: Sequence[Mapping[str
     figure = Figure(figsize=(8, 1.2 + 0.3 * len(layers)), layout="constrained")
     axis = figure.subplots()
     backward = any(layer.backward_self is not None for layer in layers)
-    _bars(axis, [layer.forward_self for layer in layers], -0.2 if backward else 0.0, "forward", _FORWARD, "")
+    _bars(axis, [layer.forward_self for layer in layers], -0.2 if backward else 0.0, "forward", FORWARD, "")
     if backward:
-        _bars(axis, [layer.backward_self for layer in layers], 0.2, "backward", _BACKWARD, "//")
+        _bars(axis, [layer.backward_self for layer in layers], 0.2, "backward", BACKWARD, "//")
     axis.set_yticks(range(len(layers)), [shorten(layer.name or "(root)", _LONG) for layer in layers], parse_math=False)
     axis.invert_yaxis()
     axis.set_xlabel("milliseconds in the layer itself: median, with a line between the quartiles")
@@ -101,7 +100,7 @@ def draw_flame(shares: Mapping[str, float], what: str, title: str) -> Picture:
         if shares[name] < _THIN:
             continue
         inner = name in parents.values()
-        face, ink = ("#d6e8f5", "black") if inner else (_FORWARD, "white")
+        face, ink = (FORWARD_SOFT, INK) if inner else (FORWARD, PAGE)
         axis.barh(deep[name], shares[name], left=starts[name], height=0.9, color=face, edgecolor="white", linewidth=2)
         label = f"{name.rpartition('.')[2] or '(root)'}\n{shares[name]:.0%}"
         if shares[name] > 0.011 * max(map(len, label.split("\n"))):

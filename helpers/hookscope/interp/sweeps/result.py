@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hookscope.extras import optional_import
 from hookscope.interp.sweeps.passes import Inputs
 from hookscope.pictures import Picture, Result, Table
+from hookscope.pictures.colors import MUTED, PAGE
 from hookscope.pictures.fonts import find_families
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text, format_notes, from_figure
@@ -27,7 +28,6 @@ _MAX_COLUMNS = 16  # of a table on a page
 _MAX_TICKS = 48  # labels on an axis
 _MAX_LABEL = 32  # characters of a label
 _MAX_TOKEN = 12  # characters of a token
-_BLACK, _DARK, _PALE = "#000000", "#555555", "#ffffff"
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +264,7 @@ class Sweep(Result):
         values[~values.isfinite()] = math.nan
         centre = self.baseline if math.isfinite(self.baseline) else 0.0
         reach = float(torch.nan_to_num((values - centre).abs(), nan=0.0).max()) or 1.0
-        colours = ListedColormap((COOLWARM / 255).tolist()).with_extremes(bad=_BLACK)
+        colours = ListedColormap((COOLWARM / 255).tolist()).with_extremes(bad="black")
         image = axes.imshow(
             values.numpy(),
             cmap=colours,
@@ -293,7 +293,7 @@ class Sweep(Result):
         """Hatch the cells that were not run because of an interrupt."""
         from matplotlib.patches import Rectangle
 
-        look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
+        look: dict[str, Any] = {"facecolor": PAGE, "edgecolor": MUTED, "hatch": "////", "linewidth": 0}
         for row, column in [] if self.undone is None else self.undone.nonzero().tolist():
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
 

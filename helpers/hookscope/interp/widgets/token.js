@@ -95,7 +95,7 @@ function mapOf(model) {
   };
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   const pad = h("div", {
-    class: "tk-map", tabindex: "0", role: "group", "aria-label": "Map of layers and tokens. Use the arrow keys to choose a cell.",
+    class: "tk-map hs-light", tabindex: "0", role: "group", "aria-label": "Map of layers and tokens. Use the arrow keys to choose a cell.",
     ...ownKeys,
     onclick: (event) => {
       const [all, [left, top, width, height]] = [pad.getBoundingClientRect(), model.get("_box")];
@@ -178,7 +178,7 @@ function attentionOf(model) {
   const body = h("tbody");
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "top keys"), h("th", { scope: "col" }, "weight"))), body);
   const mark = h("div", { class: "tk-cell", "aria-hidden": "true" });
-  const map = h("div", { class: "tk-look" }, picture(model, "look_png", "look_alt"), mark);
+  const map = h("div", { class: "tk-look hs-light" }, picture(model, "look_png", "look_alt"), mark);
   const offer = () => {
     const maps = model.get("_maps");
     of.fill(maps.map((label) => [label, label || "(root)"]));

@@ -13,11 +13,12 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import DOOR, FRAME, HOOK, INK, LINE, MUTED, SHADE
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import DOOR, FRAME, INK, LINE, PEG, SOFT, WAYS, Sheet
+from hookscope_course.figures.kit.sheet import WAYS, Sheet
 
 __all__ = ["ENDS", "GATES", "INPUTS", "BothEnds", "Pass", "run_pass"]
 
@@ -25,7 +26,6 @@ GATES = ("stop_input", "stop_output")
 INPUTS = ("x1", "x2")
 ENDS = ("x1.grad", "x2.grad", "W.grad")
 _PRODUCTS = {"x1.grad": "3 · 5 = 15", "x2.grad": "2 · 5 = 10", "W.grad": "2 · 3 = 6"}
-_DARK = "#3a434d"
 
 
 class Pass(NamedTuple):
@@ -245,17 +245,17 @@ class BothEnds(HookWidget):
         known = dict(zip(ENDS, self._pass.ends, strict=True))
         for name, (x, y, w, h, word, way) in layout["boxes"].items():
             dark = self.ran and name in known and not known[name]
-            fill = _DARK if dark else "white"
+            fill = SHADE if dark else "white"
             sheet.box(x, y, w, h, facecolor=fill, edgecolor=WAYS[way], linewidth=1.5, zorder=2)
             if name in ("forward", "backward"):
                 sheet.write([x, y], word)
                 continue
             value = (_text(known[name]) if self.ran else "?") if name in known else values[name]
-            sheet.write([x, y - 9], word, 8.5, "white" if dark else SOFT)
+            sheet.write([x, y - 9], word, 8.5, "white" if dark else MUTED)
             sheet.write([x, y + 9], value, 11, "white" if dark else INK)
         for gate, (x, y, w, h, lift) in layout["gates"].items():
             up = 0 if gate in self.stops else lift
-            sheet.box(x, y - up, w, h, facecolor=PEG if not up else "white", edgecolor=PEG, zorder=4)
+            sheet.box(x, y - up, w, h, facecolor=HOOK if not up else "white", edgecolor=HOOK, zorder=4)
             left, low, *_ = layout["buttons"][gate]
             sheet.write([left, low], f"{gate}: {'open' if up else 'closed'}", 9)
         sheet.write(layout["title"], "y = x1 · x2 · W", 10)

@@ -11,11 +11,12 @@ import torch
 import traitlets
 from torch import nn
 
+from hookscope.pictures.colors import BACKWARD, BACKWARD_SOFT, FRAME, HOOK, LINE, MUTED
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import BACKWARD, FRAME, LINE, PEG, SIDES, SOFT, WAYS, Sheet
+from hookscope_course.figures.kit.sheet import SIDES, WAYS, Sheet
 
 __all__ = ["HOOKS", "Bridge", "train_one_step"]
 
@@ -256,17 +257,17 @@ def _draw(layout: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ends: 
         sheet.write(each["at"], each["title"], weight="bold")
     sheet.rails(layout["rails"])
     x, y, w, h = layout["deck"]
-    sheet.panel(x, y, w, h, facecolor="#fcebe1", edgecolor=BACKWARD, linewidth=2, zorder=2)
+    sheet.panel(x, y, w, h, facecolor=BACKWARD_SOFT, edgecolor=BACKWARD, linewidth=2, zorder=2)
     sheet.write([x + w / 2, y + h / 2], "all_reduce", color=BACKWARD, rotation=90)
     for rank, name, x, y, w, h, way in layout["boxes"]:
         sheet.box(x, y, w, h, facecolor="white", edgecolor=WAYS[way], linewidth=1.5, zorder=3)
-        sheet.write([x, y - 9], name, 8.5, SOFT)
+        sheet.write([x, y - 9], name, 8.5, MUTED)
         sheet.write([x, y + 9], ends[name][rank] if name in ends else "× 5", 11)
     for rank, slots in enumerate(layout["slots"]):
         for slot, place in zip(slots, places, strict=True):
-            sheet.circle(slot["at"], layout["radius"], facecolor=PEG, edgecolor="white", zorder=4)
+            sheet.circle(slot["at"], layout["radius"], facecolor=HOOK, edgecolor="white", zorder=4)
             sheet.write(slot["at"], place["sees"][rank], 10, "white", weight="bold")
             for line, words in enumerate(slot["lines"]):
                 x, y = slot["text"]
-                sheet.write([x, y + 15 * line], words, 9, SOFT, ha=SIDES[slot["anchor"]], va="baseline")
+                sheet.write([x, y + 15 * line], words, 9, MUTED, ha=SIDES[slot["anchor"]], va="baseline")
     return sheet.png("the bridge")

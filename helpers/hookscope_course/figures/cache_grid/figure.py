@@ -12,6 +12,7 @@ import traitlets
 from torch import Tensor, nn
 
 from hookscope import edit
+from hookscope.pictures.colors import FORWARD, HOOK, LINE, PAGE
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
@@ -257,10 +258,10 @@ class CacheGrid(HookWidget):
             for call, token in ((call, token) for call in range(_NEW) for token in range(_PROMPT + _NEW - 1)):
                 key = f"{way},{call},{token}"
                 if key in cells:
-                    colors: dict[str, Any] = {"facecolor": "#6b3fa0" if key in hit else "white", "edgecolor": "#0b62c4"}
+                    colors: dict[str, Any] = {"facecolor": HOOK if key in hit else PAGE, "edgecolor": FORWARD}
                     axes.add_patch(Rectangle((token - 0.4, call - 0.4), 0.8, 0.8, linewidth=1.5, **colors))
                 elif token < _PROMPT + call:
-                    axes.plot([token], [call], "o", color="#7a8694", markersize=4)
+                    axes.plot([token], [call], "o", color=LINE, markersize=4)
             axes.set(
                 xlim=(-0.6, 7.6), ylim=(3.6, -0.6), xticks=range(8), yticks=range(4), title=_WAYS[way], aspect="equal"
             )

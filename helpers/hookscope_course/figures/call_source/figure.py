@@ -10,6 +10,7 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import FORWARD, FRAME, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit.replay import Replay
@@ -173,16 +174,16 @@ def _draw(lines: list[dict[str, Any]], alt: str) -> bytes:
     axes.set(xlim=(0, 96), ylim=(42, 0))
     axes.set_axis_off()
     axes.text(2, 3, "double(x) runs _call_impl, torch/nn/modules/module.py", fontsize=10.5, weight="bold", va="center")
-    axes.add_patch(Rectangle((1, 5.5), 94, 35.5, facecolor="#f4f6f8", edgecolor="#7a8694"))
+    axes.add_patch(Rectangle((1, 5.5), 94, 35.5, facecolor=FRAME, edgecolor=LINE))
     for at, (line, step) in enumerate(zip(lines, _SOURCE, strict=True)):
         y = 8.5 + 4.95 * at
         if step.kind == "own":
-            axes.add_patch(Rectangle((8, y - 2.1), 86, 4.2, facecolor="white", edgecolor="#0b62c4", linewidth=2))
+            axes.add_patch(Rectangle((8, y - 2.1), 86, 4.2, facecolor="white", edgecolor=FORWARD, linewidth=2))
         if step.kind == "hook":
-            axes.add_patch(Circle((3.4, y), 1, color="#6b3fa0"))
-        ink = "#1d2733" if step.said else "#5b6774"
+            axes.add_patch(Circle((3.4, y), 1, color=HOOK))
+        ink = INK if step.said else MUTED
         if line["number"]:
-            axes.text(8.6, y, line["number"], fontsize=8.5, color="#5b6774", ha="right", va="center")
+            axes.text(8.6, y, line["number"], fontsize=8.5, color=MUTED, ha="right", va="center")
         axes.text(10, y, line["code"], fontsize=10, family="monospace", color=ink, va="center")
         axes.text(53.5, y, line["note"], fontsize=10, color=ink, va="center")
     return from_figure(figure, alt).png

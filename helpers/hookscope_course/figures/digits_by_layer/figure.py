@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from hookscope.layers.find import Which
+from hookscope.pictures.colors import LINE, RIGHT, WRONG
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.preserve import preserve_model
 from hookscope.widgets.base import HookWidget, assets
@@ -30,7 +31,7 @@ _ANCHORS = torch.stack(
     [_ANGLES.sin(), -_ANGLES.cos()], 1
 ).double()  # clockwise from the top, as on a clock; y runs down
 _THOUSANDTHS = 1000  # positions travel as integers
-_COLORS = {"right": "#0b5cad", "wrong": "#a34700", "other": "#8a8a8a"}
+_COLORS = {"right": RIGHT, "wrong": WRONG, "other": LINE}
 
 
 def class_centers(features: Tensor, labels: Tensor) -> Tensor:

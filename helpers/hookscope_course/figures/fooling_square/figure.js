@@ -28,7 +28,7 @@ function pad(model) {
   };
   const steps = { ArrowUp: [-1, 0, 0], ArrowDown: [1, 0, 0], ArrowLeft: [0, -1, 0], ArrowRight: [0, 1, 0], "+": [0, 0, 1], "-": [0, 0, -1] };
   const box = h("div", {
-    class: "sq-pad ph-pad", tabindex: "0", role: "group", "aria-label": "The digit. Arrow keys move the square, plus and minus change its size.", ...ownKeys,
+    class: "sq-pad ph-pad hs-light", tabindex: "0", role: "group", "aria-label": "The digit. Arrow keys move the square, plus and minus change its size.", ...ownKeys,
     onkeydown: (event) => {
       const step = steps[event.key];
       if (!step || event.ctrlKey || event.altKey || event.metaKey) return;

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import DARK
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
@@ -193,7 +194,9 @@ class FoolingSquare(HookWidget):
         image, bars = figure.subplots(1, 2)
         image.imshow(self._after.received[0, 0].cpu().numpy(), cmap="gray", vmin=0, vmax=1)
         image.add_patch(
-            Rectangle((self.column - 0.5, self.row - 0.5), self.size, self.size, fill=False, edgecolor="#c9a6ff", lw=3)
+            Rectangle(
+                (self.column - 0.5, self.row - 0.5), self.size, self.size, fill=False, edgecolor=DARK["hook"], lw=3
+            )
         )
         image.set(xticks=[], yticks=[])
         image.set_title(f"reads {self._after.read}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from hookscope.graphs import drawing
 from hookscope.graphs.graph import Graph
+from hookscope.pictures.colors import BACKWARD, FRAME, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import from_figure
 
 __all__ = ["draw_still", "place_graph"]
@@ -20,8 +21,6 @@ _LETTER, _FONT, _LINE, _RADIUS = 7.7, 13, 17, 13  # pixels
 _GAP = {"wide": (72, 22), "narrow": (12, 54)}  # pixels between boxes, across and down
 _MARGIN = 20  # pixels from the frame to a box
 _LONGEST = 22  # letters in a line of a box
-_INK, _SOFT, _LINES, _FRAME = "#1d2733", "#4f5b68", "#7a8694", "#f4f6f8"
-_ORANGE, _VIOLET = "#b03f08", "#6b3fa0"
 
 
 def place_graph(graph: Graph | None, at: Mapping[str, int], arguments: Sequence[str], sits: bool) -> dict[str, Layout]:
@@ -295,39 +294,39 @@ def draw_still(layout: Layout, title: str) -> bytes:
     def rectangle(x: float, y: float, w: float, h: float, **look: Any) -> None:
         axes.add_patch(FancyBboxPatch((x, y), w, h, boxstyle="round,pad=0,rounding_size=8", mutation_aspect=1, **look))
 
-    rectangle(*layout["frame"], facecolor=_FRAME, edgecolor=_LINES, linewidth=1.2, zorder=0)
-    middle: dict[str, Any] = {"ha": "center", "va": "center", "color": _INK}
+    rectangle(*layout["frame"], facecolor=FRAME, edgecolor=LINE, linewidth=1.2, zorder=0)
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
     side = {"ha": "center" if layout["anchor"] == "middle" else "right"}
     axes.text(layout["title"][0], layout["title"][1], _plain(title), fontsize=points, weight="bold", **middle | side)
     for arrow in layout["arrows"]:
         *before, last = arrow["points"]
-        axes.plot(*zip(*arrow["points"], strict=True), color=_ORANGE, linewidth=1.8, zorder=1)
+        axes.plot(*zip(*arrow["points"], strict=True), color=BACKWARD, linewidth=1.8, zorder=1)
         axes.annotate(
-            "", last, before[-1], arrowprops={"arrowstyle": "-|>", "color": _ORANGE, "shrinkA": 0, "shrinkB": 0}
+            "", last, before[-1], arrowprops={"arrowstyle": "-|>", "color": BACKWARD, "shrinkA": 0, "shrinkB": 0}
         )
     w, h = layout["box"]
     for box in layout["boxes"]:
         x, y = box["at"]
         dashed = "--" if box["kind"] in ("missing", "more") else "-"
         rectangle(
-            x - w / 2, y - h / 2, w, h, facecolor="white", edgecolor=_LINES, linestyle=dashed, linewidth=1.2, zorder=2
+            x - w / 2, y - h / 2, w, h, facecolor="white", edgecolor=LINE, linestyle=dashed, linewidth=1.2, zorder=2
         )
         for number, line in enumerate(box["lines"]):
             place = y + (number - (len(box["lines"]) - 1) / 2) * _LINE
-            look = middle | ({} if number == 0 else {"color": _SOFT})
+            look = middle | ({} if number == 0 else {"color": MUTED})
             axes.text(
                 x, place, _plain(line), fontsize=points, weight="bold" if number == 0 else "normal", zorder=3, **look
             )
     if layout["bar"][0] != layout["bar"][1]:
-        axes.plot(*zip(*layout["bar"], strict=True), color=_VIOLET, linewidth=5, solid_capstyle="round", zorder=3)
-    for point, color in ((layout["full"], _VIOLET), (layout["legacy"], _ORANGE)):
+        axes.plot(*zip(*layout["bar"], strict=True), color=HOOK, linewidth=5, solid_capstyle="round", zorder=3)
+    for point, color in ((layout["full"], HOOK), (layout["legacy"], BACKWARD)):
         if point:
             axes.add_patch(Circle(point, _RADIUS, facecolor=color, edgecolor="white", zorder=4))
             axes.add_patch(Circle(point, 4, facecolor="white", edgecolor="none", zorder=5))
-    for x, color, words in ((20, _VIOLET, "full hook"), (140, _ORANGE, "legacy hook")):
+    for x, color, words in ((20, HOOK, "full hook"), (140, BACKWARD, "legacy hook")):
         axes.add_patch(Circle((x, height + key / 2), 9, facecolor=color, edgecolor="none"))
-        missing = " (no node)" if color == _ORANGE and not layout["legacy"] else ""
-        axes.text(x + 16, height + key / 2, words + missing, fontsize=points, color=_INK, va="center")
+        missing = " (no node)" if color == BACKWARD and not layout["legacy"] else ""
+        axes.text(x + 16, height + key / 2, words + missing, fontsize=points, color=INK, va="center")
     return from_figure(figure, "the graph", dpi=130).png
 
 

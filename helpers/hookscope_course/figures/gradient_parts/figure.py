@@ -11,12 +11,13 @@ import torch
 import traitlets
 from torch import Tensor
 
+from hookscope.pictures.colors import BACKWARD, HOOK, LINE, MUTED
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.gradient_parts.layout import place_steps, place_twice
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import BACKWARD, LINE, PEG, SIDES, SOFT, WAYS, Sheet
+from hookscope_course.figures.kit.sheet import SIDES, WAYS, Sheet
 
 __all__ = ["EFFECTS", "PLACES", "GradientParts", "run_steps", "run_twice"]
 
@@ -305,23 +306,23 @@ class GradientParts(HookWidget):
         for name, (x, y, w, h, word, way, key) in layout["boxes"].items():
             sheet.box(x, y, w, h, facecolor="white", edgecolor=WAYS[way], linewidth=1.5, zorder=2)
             if key:
-                sheet.write([x, y - 9], word, 8.5, SOFT)
+                sheet.write([x, y - 9], word, 8.5, MUTED)
                 sheet.write([x, y + 9], self._value(name, key), 11)
             else:
                 sheet.write([x, y], word)
         for key, (x, y, anchor) in layout["labels"].items():
             sheet.write([x, y - 5], self._value("", key), 11, BACKWARD, ha=SIDES[anchor])
         for text, x, y, way in layout["words"]:
-            sheet.write([x, y - 4], text, 9, WAYS.get(way, SOFT))
+            sheet.write([x, y - 4], text, 9, WAYS.get(way, MUTED))
         for place, slot in layout["slots"].items():
             on = place == self.place
             for point in [slot["at"], *slot["also"]]:
-                look = {"facecolor": PEG if on else "white", "edgecolor": PEG if on else LINE, "zorder": 4}
+                look = {"facecolor": HOOK if on else "white", "edgecolor": HOOK if on else LINE, "zorder": 4}
                 sheet.circle(point, layout["radius"], linestyle="-" if on else "--", **look)
                 if on and self.effect != "look":
                     sheet.write(point, "×2", 9, "white")
             x, y = slot["text"]
-            sheet.write([x, y - 4], slot["lines"][0], 8.5, SOFT, ha=SIDES[slot["anchor"]])
+            sheet.write([x, y - 4], slot["lines"][0], 8.5, MUTED, ha=SIDES[slot["anchor"]])
         return sheet.png(self.alt)
 
     def _value(self, name: str, key: str) -> str:

@@ -10,13 +10,14 @@ from itertools import pairwise
 from typing import Any
 
 from hookscope.graphs import drawing
+from hookscope.pictures.colors import BACKWARD, HOOK, INK, MUTED, PAGE
 from hookscope.pictures.pixel_text import replace_missing
 
 __all__ = ["Arrow", "TextBox", "lay_out", "to_png"]
 
 _CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of a monospace character at 12 px, and padding of a box
 _ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (with the text of an arrow), at the edge
-_INKS = {"title": "#000000", "text": "#a34700", "quiet": "#555555", "hook": "#6b3fa0", "grad": "#a34700"}
+_INKS = {"title": INK, "text": BACKWARD, "quiet": MUTED, "hook": HOOK, "grad": BACKWARD}
 _LEGIBLE = 13  # font size in the PNG, in pixels
 _ASIDE = (0, 0.5, -0.5, 0.8, -0.8, 1, -1)  # shift of a text, in half widths: it touches its line, or is next to it
 _BETWEEN = 18  # pixels between two texts in a row, so that they do not look like one
@@ -170,14 +171,14 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
     for box in drawing["boxes"]:
         x, y = box["x"], box["y"]
         area, thick = (x, y, x + box["width"], y + box["height"]), 3 if box["lit"] else 1
-        pen.rounded_rectangle(area, 14 if box["round"] else 2, fill="#ffffff", outline="#000000", width=thick)
+        pen.rounded_rectangle(area, 14 if box["round"] else 2, fill=PAGE, outline=INK, width=thick)
         for number, (text, look) in enumerate(box["lines"]):
             pen.text((x + _PAD, y + _PAD + number * _LINE), replace_missing(text), fill=_INKS[look], font=font)
     for arrow in drawing["arrows"]:
         if arrow["text"]:
             x, y = arrow["at"]
             left, top, right, bottom = pen.textbbox((x, y), replace_missing(arrow["text"]), font=font, anchor="mm")
-            pen.rectangle((left - 2, top - 1, right + 2, bottom + 1), fill="#ffffff")
+            pen.rectangle((left - 2, top - 1, right + 2, bottom + 1), fill=PAGE)
             ink = _INKS["grad" if arrow["flows"] else "quiet"]
             pen.text((x, y), replace_missing(arrow["text"]), fill=ink, font=font, anchor="mm")
     file = io.BytesIO()

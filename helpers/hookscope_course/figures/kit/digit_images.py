@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hookscope.pictures.colors import DATA
 from hookscope.pictures.palette import VIRIDIS
 
 __all__ = ["a", "draw_bars", "gray", "percent", "url", "viridis"]
@@ -39,7 +40,7 @@ def viridis(image: Tensor, low: float, high: float) -> str:
 def draw_bars(axes: Axes, rows: Sequence[tuple[str, float, float]]) -> None:
     """Draw the probabilities of digits as filled bars, and what they were before as outlines."""
     places = range(len(rows))
-    axes.barh(places, [after for _, _, after in rows], color="#0b5cad", height=0.7)
+    axes.barh(places, [after for _, _, after in rows], color=DATA[0], height=0.7)
     axes.barh(places, [before for _, before, _ in rows], color="none", edgecolor="black", height=0.7)
     for place, (_, _, after) in zip(places, rows, strict=True):
         axes.text(1.03, place, percent(after), va="center", fontsize=9)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from hookscope.pictures.colors import BACKWARD, FORWARD, INK
 from hookscope.pictures.picture import from_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BACKWARD", "DOOR", "FORWARD", "FRAME", "INK", "LINE", "PEG", "SIDES", "SOFT", "WAYS", "Sheet"]
+__all__ = ["SIDES", "WAYS", "Sheet"]
 
-INK, SOFT, LINE, FRAME, DOOR, PEG = "#1d2733", "#5b6774", "#7a8694", "#f4f6f8", "#e6eaef", "#6b3fa0"
-FORWARD, BACKWARD = "#0b62c4", "#b03f08"
 WAYS = {"forward": FORWARD, "backward": BACKWARD, "turn": BACKWARD, "branch": BACKWARD}
 SIDES = {"middle": "center", "start": "left", "end": "right"}
 """SVG's word for the side on which a text stands, and matplotlib's."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from hookscope_course.figures.kit.sheet import BACKWARD, DOOR, FORWARD, FRAME, LINE, PEG, SIDES, SOFT, Sheet
+from hookscope.pictures.colors import BACKWARD, DOOR, FORWARD, FRAME, HOOK, LINE, MUTED
+from hookscope_course.figures.kit.sheet import SIDES, Sheet
 
 __all__ = ["draw_map"]
 
@@ -54,13 +55,13 @@ def draw_map(
         if value is None:
             sheet.write([x, y], NAMES[name], points * 1.1)
         else:
-            sheet.write([x, y - 9], NAMES[name], points * 0.9, SOFT)
+            sheet.write([x, y - 9], NAMES[name], points * 0.9, MUTED)
             sheet.write([x, y + 9], value, points * 1.15)
     sheet.write(layout["title"], "layer: y = weight · x, weight = 2", points * 1.1)
     for kind, slot in layout["slots"].items():
         x, y = slot["at"]
         effect, number = hooks.get(kind, ("", 0))
-        edge = {"edgecolor": PEG, "facecolor": PEG} if effect else {"edgecolor": LINE, "facecolor": "white"}
+        edge = {"edgecolor": HOOK, "facecolor": HOOK} if effect else {"edgecolor": LINE, "facecolor": "white"}
         style = "-" if effect else "--"
         sheet.circle([x, y], layout["radius"], linewidth=1.4, linestyle=style, zorder=4, **edge)
         if effect == "multiply":
@@ -69,9 +70,9 @@ def draw_map(
             sheet.circle([x, y], 4, facecolor="white", edgecolor="none", zorder=5)
         if number:
             at = (x + layout["radius"] - 1, y - layout["radius"] + 1)
-            sheet.circle(at, 8, facecolor="white", edgecolor=PEG, linewidth=1.2, zorder=6)
+            sheet.circle(at, 8, facecolor="white", edgecolor=HOOK, linewidth=1.2, zorder=6)
             sheet.write(at, str(number), points * 0.8, weight="bold", va="center_baseline", zorder=7)
         for line, words in enumerate(slot["lines"]):
             at = (slot["text"][0], slot["text"][1] + 1.15 * layout["font"] * line)
-            sheet.write(at, words, points, SOFT, ha=SIDES[slot["anchor"]], va="baseline")
+            sheet.write(at, words, points, MUTED, ha=SIDES[slot["anchor"]], va="baseline")
     return sheet.png("the map")

@@ -11,12 +11,13 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import FORWARD, FORWARD_SOFT, FRAME, HOOK, LINE, MUTED, RIGHT
 from hookscope.pictures.picture import Rows
 from hookscope.samples import STORY_WORDS, StoryLM, story_tokens, story_words
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Choice, Replay
-from hookscope_course.figures.kit.sheet import FORWARD, FRAME, LINE, PEG, SOFT, Sheet
+from hookscope_course.figures.kit.sheet import Sheet
 from hookscope_course.figures.residual_river.layout import place_river
 
 __all__ = ["EXAMPLES", "ResidualRiver", "StreamOfText", "read_stream"]
@@ -29,7 +30,6 @@ EXAMPLES = (
 )
 """Texts that are always recorded, so that a page without a kernel can show them."""
 _TOP = 3
-_WATER, _GOOD = "#cfe3fa", "#1b6e3a"
 
 
 class StreamOfText(NamedTuple):
@@ -289,7 +289,7 @@ class ResidualRiver(HookWidget):
             sheet.write([left, base - 4], title, 9, ha="left")
         for stage, points in enumerate(layout["water"]):
             wide = _width(found["stream"][stage][row], found["stream"], row)
-            for color, more in ((FORWARD, 2.5), (_WATER, 0)):
+            for color, more in ((FORWARD, 2.5), (FORWARD_SOFT, 0)):
                 look = {"color": color, "linewidth": 0.72 * wide + more, "zorder": 1}
                 sheet.line(points, solid_capstyle="butt", **look)
         for points in layout["rails"]:
@@ -299,21 +299,21 @@ class ResidualRiver(HookWidget):
             sheet.write([x, y], "+", 12)
         for name, (x, y, w, h) in layout["boxes"].items():
             sheet.box(x, y, w, h, rounding=8, facecolor="white", edgecolor=FORWARD, linewidth=1.5, zorder=3)
-            sheet.write([x, y - 8], name.rpartition(".")[2], 8.5, SOFT)
+            sheet.write([x, y - 8], name.rpartition(".")[2], 8.5, MUTED)
             sheet.write([x, y + 8], f"+ {found['added'][name][row]:g}", 10.5)
         for x, y in layout["taps"].values():
-            sheet.circle([x, y], 8, facecolor=PEG, edgecolor="white", zorder=4)
+            sheet.circle([x, y], 8, facecolor=HOOK, edgecolor="white", zorder=4)
         final = found["top"][-1][row][0][0]
         for stage, (x, y, w, h) in enumerate(layout["lenses"] if self.lens else ()):
             sheet.line(layout["pipes"][stage], color=FORWARD, linewidth=1.6, linestyle=":", zorder=2)
             word, chance = found["top"][stage][row][0]
-            same = {"edgecolor": _GOOD, "linewidth": 3} if word == final else {"edgecolor": LINE, "linewidth": 1.3}
+            same = {"edgecolor": RIGHT, "linewidth": 3} if word == final else {"edgecolor": LINE, "linewidth": 1.3}
             sheet.box(x, y, w, h, rounding=8, facecolor="white", zorder=3, **same)
-            sheet.write([x, y - 8], _percent(chance), 8.5, SOFT)
+            sheet.write([x, y - 8], _percent(chance), 8.5, MUTED)
             sheet.write([x, y + 8], word, 10.5, weight="bold" if word == final else "normal")
         x, y, w, h = layout["says"]
-        sheet.box(x, y, w, h, rounding=8, facecolor=_WATER, edgecolor=FORWARD, linewidth=1.5, zorder=3)
-        sheet.write([x, y - 8], "says", 8.5, SOFT)
+        sheet.box(x, y, w, h, rounding=8, facecolor=FORWARD_SOFT, edgecolor=FORWARD, linewidth=1.5, zorder=3)
+        sheet.write([x, y - 8], "says", 8.5, MUTED)
         sheet.write([x, y + 8], final if self.lens else "?", 10.5, weight="bold")
         return sheet.png(self.alt)
 

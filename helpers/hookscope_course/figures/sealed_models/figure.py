@@ -11,6 +11,7 @@ import traitlets
 from torch import Tensor
 
 from hookscope import Table
+from hookscope.pictures.colors import FRAME, HOOK, LINE, PAGE
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
@@ -247,13 +248,13 @@ def _draw(boxes: SealedModels) -> bytes:
         x = 1.5 + 22.2 * at
         opened = boxes._is_open(at + 1)
         look: dict[str, Any] = {
-            "facecolor": "white" if opened else "#f4f6f8",
-            "edgecolor": "#6b3fa0" if opened else "#7a8694",
+            "facecolor": PAGE if opened else FRAME,
+            "edgecolor": HOOK if opened else LINE,
         }
         axes.add_patch(FancyBboxPatch((x, 1.5), 20.5, 22, boxstyle="round,pad=0,rounding_size=1", lw=1.6, **look))
         axes.text(x + 10.2, 4, f"{at + 1} · {box['title']}", ha="center", va="center", fontsize=10, weight="bold")
         axes.text(x + 1.2, 6.4, textwrap.fill(box["symptom"], 31), va="top", fontsize=7.6, linespacing=1.35)
         seal = ": ".join(box["right"]) if opened else "sealed"
         words = textwrap.fill(f"{seal} ({boxes._worth(at + 1)} points)", 31)
-        axes.text(x + 10.2, 21.4, words, ha="center", va="center", fontsize=7.6, color="#6b3fa0")
+        axes.text(x + 10.2, 21.4, words, ha="center", va="center", fontsize=7.6, color=HOOK)
     return from_figure(figure, boxes.alt).png

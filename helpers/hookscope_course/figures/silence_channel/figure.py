@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from hookscope.layers.find import Which
+from hookscope.pictures.colors import CHANGED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
@@ -194,7 +195,7 @@ def scale_channel(module, args, output):
             axes.set(xticks=[], yticks=[])
             axes.set_title(str(n), fontsize=8, pad=2, fontweight="bold" if n == self.channel else "normal")
             if n == self.channel:
-                axes.spines[:].set(color="#a34700", linewidth=4)
+                axes.spines[:].set(color=CHANGED, linewidth=4)
         draw_bars(figure.add_subplot(grid[2, 3:7]), [(name, was, p) for name, p, was in self._shown["rows"]])
         digit = figure.add_subplot(grid[2, 0:3])
         digit.imshow(self._model.digit[0, 0].cpu().numpy(), cmap="gray")

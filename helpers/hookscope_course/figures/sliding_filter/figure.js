@@ -98,7 +98,7 @@ function draw(model, el) {
     go(Math.floor(((event.clientY - box.top) / box.height) * height), Math.floor(((event.clientX - box.left) / box.width) * width));
   };
   const pad = (label, ...children) => h("div", {
-    class: "sf-pad ph-pad", tabindex: "0", role: "group", "aria-label": label, ...ownKeys, onkeydown,
+    class: "sf-pad ph-pad hs-light", tabindex: "0", role: "group", "aria-label": label, ...ownKeys, onkeydown,
     onpointerdown: (event) => {
       if (event.button !== 0) return;
       if (timer) stop();

@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from hookscope.layers.find import Which
+from hookscope.pictures.colors import DARK
 from hookscope.pictures.palette import COOLWARM, LEVELS, palette
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
@@ -235,7 +236,7 @@ class SlidingFilter(HookWidget):
         axes[3].imshow(products.numpy(), **signed)
         axes[4].imshow(self.sums.numpy(), cmap="coolwarm", vmin=-top, vmax=top)
         corner = (column - side / 2, row - side / 2)
-        axes[0].add_patch(Rectangle(corner, side, side, fill=False, edgecolor="#c9a6ff", lw=3))
+        axes[0].add_patch(Rectangle(corner, side, side, fill=False, edgecolor=DARK["hook"], lw=3))
         axes[4].add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="black", lw=2))
         names = ("the digit", "patch", f"× filter {self.channel}", "= products", "their sums: the map")
         for each, name in zip(axes, names, strict=True):

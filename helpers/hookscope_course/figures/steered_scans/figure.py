@@ -11,6 +11,7 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import CHANGED_SOFT, DOOR, FORWARD_SOFT, to_rgb
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.preserve import preserve_model
 from hookscope.widgets.base import HookWidget, assets
@@ -23,7 +24,7 @@ __all__ = ["STRENGTHS", "SteeredScans", "read_pushed"]
 STRENGTHS = tuple(step / 20 for step in range(21))
 """Where the player can stand, if nothing else is said."""
 _ROW = 12  # scans in a row
-_COLORS = {"start": "#e3effc", "goal": "#f6c3a5", "other": "#d5dae0"}
+_COLORS = {"start": FORWARD_SOFT, "goal": CHANGED_SOFT, "other": DOOR}
 
 
 def read_pushed(model: nn.Module, layer: str, push: Tensor, images: Tensor, strength: float) -> list[int]:
@@ -55,8 +56,8 @@ def read_pushed(model: nn.Module, layer: str, push: Tensor, images: Tensor, stre
 class SteeredScans(HookWidget):
     """Make a push stronger and stronger, and watch which scans turn.
 
-    Each scan stands on the color of the digit that the model reads: blue is the digit at strength 0, orange is the goal
-    of the push, gray is any other. A marked scan that reaches the goal has a blue frame and a check mark. All runs are
+    Each scan stands on the color of the digit that the model reads: blue is the digit at strength 0, pink is the goal
+    of the push, gray is any other. A marked scan that reaches the goal has a green frame and a check mark. All runs are
     made when the figure is made, with a plain forward hook.
 
     Args:
@@ -199,7 +200,7 @@ class SteeredScans(HookWidget):
             for at, axes in zip(shown, line, strict=True):
                 read = self._data["reads"][name][step][at]
                 kind = "start" if read == start[at] else "goal" if read == self._data["goal"] else "other"
-                paper = torch.tensor([int(_COLORS[kind][n : n + 2], 16) / 255 for n in (1, 3, 5)])
+                paper = torch.tensor(to_rgb(_COLORS[kind]))
                 ink = self._images[at, 0].cpu()[..., None]
                 axes.imshow((paper * (1 - ink)).numpy())
                 axes.set(xticks=[], yticks=[])

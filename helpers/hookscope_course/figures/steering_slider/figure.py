@@ -10,6 +10,7 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
+from hookscope.pictures.colors import DATA, MUTED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.samples import STORY_WORDS, story_tokens, story_words
 from hookscope.widgets.base import HookWidget, assets
@@ -24,7 +25,6 @@ RANDOM = 20
 """How many random vectors there are; the control is their mean."""
 _ZERO = STRENGTHS.index(0)
 _PUSHES = ("vector", "random")
-_COLORS = ("#0b62c4", "#5b6774", "#b03f08")
 
 
 def write_pushed(
@@ -235,10 +235,10 @@ class SteeringSlider(HookWidget):
         figure = Figure(figsize=(8, 4.2), layout="constrained")
         axes, texts = figure.subplots(2, 1, height_ratios=[2.2, 1])
         curves = (
-            ("vector", 0, "-", _COLORS[0], wanted),
-            ("vector", 2, "--", _COLORS[2], rest),
-            ("random", 0, ":", _COLORS[1], f"{wanted}, mean of {RANDOM} random pushes"),
-            ("random", 2, ":", _COLORS[2], f"{rest}, mean of {RANDOM} random pushes"),
+            ("vector", 0, "-", DATA[0], wanted),
+            ("vector", 2, "--", DATA[1], rest),
+            ("random", 0, ":", MUTED, f"{wanted}, mean of {RANDOM} random pushes"),
+            ("random", 2, ":", DATA[1], f"{rest}, mean of {RANDOM} random pushes"),
         )
         for kind, group, style, color, name in curves:
             axes.plot(STRENGTHS, [run["shares"][group] for run in runs[kind]], style, color=color, label=name)
@@ -249,7 +249,7 @@ class SteeringSlider(HookWidget):
         for line, strength in enumerate((0, 1, 4, 8)):
             words = " ".join(runs["vector"][STRENGTHS.index(strength)]["words"])
             look: dict[str, Any] = {"fontsize": 10, "va": "top"}
-            texts.text(0, 1 - 0.28 * line, f"{strength}:  {self._data['text']} ", color="#4f5b68", **look)
+            texts.text(0, 1 - 0.28 * line, f"{strength}:  {self._data['text']} ", color=MUTED, **look)
             texts.text(0.36, 1 - 0.28 * line, words, weight="bold", **look)
         return from_figure(figure, self.alt).png
 

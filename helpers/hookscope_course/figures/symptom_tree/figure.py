@@ -8,6 +8,7 @@ from typing import Any
 
 import traitlets
 
+from hookscope.pictures.colors import DOOR, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
@@ -131,14 +132,14 @@ def _draw(alt: str) -> bytes:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 110), ylim=(high * len(ends), 0))
     axes.set_axis_off()
-    ink, soft, answered = "#1d2733", "#4f5b68", "#6b3fa0"
+    ink, soft, answered = INK, MUTED, HOOK
 
     def middle(of: list[int]) -> float:
         return high * (of[0] + of[-1] + 1) / 2
 
     def line(start: tuple[float, float], end: tuple[float, float]) -> None:
         bend = start[0] + 1.2
-        axes.plot([start[0], bend, bend, end[0]], [start[1], start[1], end[1], end[1]], color="#b9c2cb", linewidth=1)
+        axes.plot([start[0], bend, bend, end[0]], [start[1], start[1], end[1], end[1]], color=LINE, linewidth=1)
 
     def words(x: float, y: float, text: str, columns: int, **look: Any) -> None:
         axes.text(x, y, textwrap.fill(text, columns), va="center", linespacing=1.12, **look)
@@ -167,6 +168,6 @@ def _draw(alt: str) -> bytes:
             words(1, here, symptom, 16, fontsize=9, weight="bold", color=ink)
             line((15.6, here), (18.4, here))
             if at:
-                axes.axhline(high * at, color="#e6eaef", linewidth=1)
+                axes.axhline(high * at, color=DOOR, linewidth=1)
         words(86, own, cure.cause, 40, fontsize=7, color=soft)
     return from_figure(figure, alt).png

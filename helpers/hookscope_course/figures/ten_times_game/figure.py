@@ -8,6 +8,7 @@ from typing import Any
 
 import traitlets
 
+from hookscope.pictures.colors import CHANGED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
@@ -234,7 +235,7 @@ class TenTimesGame(HookWidget):
                 value = values[column]
                 text = column if not row else f"{value:g}" if known else "?"
                 changed = bool(row) and known and value != self._plain_values[column]
-                frame = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "#0b62c4", "linewidth": 2.2}
+                frame = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": CHANGED, "linewidth": 2.2}
                 look: dict[str, Any] = {"bbox": frame} if changed else {}
                 axes.text(3.1 + 1.2 * place, row + 0.5, text, va="center", ha="center", fontsize=10, **look)
         return from_figure(figure, self.alt).png

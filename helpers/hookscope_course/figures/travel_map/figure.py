@@ -8,11 +8,12 @@ from typing import Any
 
 import traitlets
 
+from hookscope.pictures.colors import FORWARD, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import FORWARD, INK, LINE, PEG, SOFT, Sheet
+from hookscope_course.figures.kit.sheet import Sheet
 from hookscope_course.figures.travel_map.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
 from hookscope_course.practice.feedback_card import Card
 
@@ -249,7 +250,7 @@ def _draw(journey: TravelMap) -> bytes:
                 sheet.line(way, color=FORWARD if same else LINE, linewidth=4, zorder=1)
     for (x, y), (text, same) in zip(layout["legend"], _LEGEND.items(), strict=True):
         sheet.line([(x, y), (x + 40, y)], color=FORWARD if same else LINE, linewidth=4)
-        sheet.write([x + 52, y], text, points, SOFT, ha="left")
+        sheet.write([x + 52, y], text, points, MUTED, ha="left")
 
     def card(box: Sequence[float], lines: Sequence[tuple[str, dict[str, Any]]], fate: str | None, edge: str) -> None:
         x, y, w, h = box
@@ -260,7 +261,7 @@ def _draw(journey: TravelMap) -> bytes:
             return
         px, py = x + w - 24, y + 20
         is_on = fate in ("follows", "stays")
-        look = {"facecolor": PEG, "edgecolor": PEG} if is_on else {"facecolor": "white", "edgecolor": LINE}
+        look = {"facecolor": HOOK, "edgecolor": HOOK} if is_on else {"facecolor": "white", "edgecolor": LINE}
         if fate == "baked":
             sheet.box(px, py, 28, 18, rounding=0, facecolor="white", edgecolor=INK, linewidth=2.4, zorder=3)
         else:
@@ -269,12 +270,12 @@ def _draw(journey: TravelMap) -> bytes:
             sheet.write([px, py], "×10", 0.8 * points, "white" if is_on else INK, weight="bold")
         if is_on:
             style = "-" if fate == "follows" else ":"
-            sheet.line([(px - 26, py), (px - 13, py)], color=PEG, linewidth=2, linestyle=style, zorder=3)
-            fill = PEG if fate == "follows" else "white"
-            sheet.circle([px - 31, py], 5, facecolor=fill, edgecolor=PEG, linewidth=1.4, zorder=3)
+            sheet.line([(px - 26, py), (px - 13, py)], color=HOOK, linewidth=2, linestyle=style, zorder=3)
+            fill = HOOK if fate == "follows" else "white"
+            sheet.circle([px - 31, py], 5, facecolor=fill, edgecolor=HOOK, linewidth=1.4, zorder=3)
 
     bold: dict[str, Any] = {"weight": "bold", "size": 1.1 * points}
-    small: dict[str, Any] = {"color": SOFT, "size": 0.9 * points}
+    small: dict[str, Any] = {"color": MUTED, "size": 0.9 * points}
     home = [("notebook", bold), ("hook ×10", {}), (f"returns {HOOKED},", small), (f"without it {PLAIN}", small)]
     card(layout["home"], home, None, FORWARD)
     for name, station in STATIONS.items():

@@ -153,7 +153,7 @@ function draw(model, el) {
     dot.stand([0, 0], { value: "", way: "forward", hidden: true });
   };
 
-  const color = (value) => `color-mix(in srgb, var(${value < 0 ? "--sc-forward" : "--sc-bad"}) ${Math.round(100 * Math.min(Math.abs(value), 1))}%, var(--sc-page))`;
+  const color = (value) => `color-mix(in srgb, var(${value < 0 ? "--tr-blue" : "--tr-red"}) ${Math.round(100 * Math.min(Math.abs(value), 1))}%, var(--hs-page))`;
   const show = () => {
     const [at, tried, shown] = [model.get("at"), model.get("tried"), model.get("shown")];
     const which = Object.keys(MEASURES).indexOf(model.get("measure"));

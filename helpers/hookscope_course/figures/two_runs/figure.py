@@ -11,6 +11,8 @@ import traitlets
 from torch import Tensor, nn
 
 from hookscope import SweepOptions, capture, samples, sweep
+from hookscope.pictures.colors import FORWARD, HOOK, INK, LINE, MUTED
+from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
@@ -24,7 +26,6 @@ LAYERS = (
     "tokens", "blocks.0.attn", "blocks.0.mlp", "blocks.0", "blocks.1.attn", "blocks.1.mlp", "blocks.1",
 )  # fmt: skip
 MEASURES = ("probability", "logits")
-_INK, _SOFT, _LINE, _BLUE, _PEG, _RED = "#1d2733", "#4f5b68", "#7a8694", "#0b62c4", "#6b3fa0", "#b3261e"
 
 
 class TwoRuns(HookWidget):
@@ -304,9 +305,10 @@ def _describe(
 
 def _mix(share: float) -> tuple[float, float, float]:
     """White at 0, red at 1, blue at -1."""
-    end = _RED if share >= 0 else _BLUE
+    end = COOLWARM[-1 if share >= 0 else 0] / 255
     part = min(abs(share), 1.0)
-    return tuple(1 - part * (1 - int(end[at : at + 2], 16) / 255) for at in (1, 3, 5))  # type: ignore[return-value]
+    red, green, blue = (1 - part * (1 - float(value)) for value in end)
+    return red, green, blue
 
 
 def _draw(figure_: TwoRuns) -> bytes:
@@ -325,36 +327,36 @@ def _draw(figure_: TwoRuns) -> bytes:
     centers = []
     for at, (kind, run) in enumerate(figure_._named()):
         says = f"{kind} run: the answer is {run.answer}, {run.chance}"
-        axes.text(left[at] + columns / 2, 0.7, says, ha="center", va="center", fontsize=9.5, color=_INK)
+        axes.text(left[at] + columns / 2, 0.7, says, ha="center", va="center", fontsize=9.5, color=INK)
         for column, word in enumerate(fixed["words"][at]):
-            look: dict[str, Any] = {"weight": "bold", "color": _PEG} if column in fixed["differ"] else {"color": _SOFT}
+            look: dict[str, Any] = {"weight": "bold", "color": HOOK} if column in fixed["differ"] else {"color": MUTED}
             x = left[at] + column + 0.5
             axes.text(x, head - 0.15, f"{column} {word}", rotation=90, ha="center", va="bottom", fontsize=7.6, **look)
         for row in range(rows):
             y = head + high * (row + 0.5)
             if not at:
                 name = fixed["layers"][row]
-                axes.text(side - 0.25, y, name, ha="right", va="center", fontsize=8.2, color=_INK)
+                axes.text(side - 0.25, y, name, ha="right", va="center", fontsize=8.2, color=INK)
             for column in range(columns):
                 cell, is_here = cells[row][column], [row, column] == [*arrow]
                 known = at and (figure_.shown or [row, column] in figure_.tried or is_here)
                 share = cell["shares"][MEASURES.index(figure_.measure)] if known else 0.0
                 x = left[at] + column + 0.5
-                edge: dict[str, Any] = {"edgecolor": _PEG if is_here else _BLUE, "linewidth": 2.4 if is_here else 0.8}
+                edge: dict[str, Any] = {"edgecolor": HOOK if is_here else FORWARD, "linewidth": 2.4 if is_here else 0.8}
                 style = "round,pad=0,rounding_size=0.18"
                 box = FancyBboxPatch((x - 0.4, y - 0.48), 0.8, 0.96, boxstyle=style, facecolor=_mix(share), **edge)
                 axes.add_patch(box)
                 if is_here:
                     centers.append((x, y))
-    tip: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 14, "color": _PEG, "linewidth": 2, "zorder": 5}
+    tip: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 14, "color": HOOK, "linewidth": 2, "zorder": 5}
     axes.add_patch(FancyArrowPatch(*centers, connectionstyle="arc3,rad=-0.18", **tip))
     found = figure_._cell(arrow)
     for at, (word, chance) in enumerate(zip(fixed["answers"], found["bars"], strict=True)):
         y = head + high * rows + 1.0 + 1.2 * at
-        axes.text(side - 0.25, y, word, ha="right", va="center", fontsize=9, color=_INK)
-        axes.barh(y, columns * chance, left=side, height=0.8, color=(_RED, _LINE)[at])
-        axes.barh(y, columns, left=side, height=0.8, facecolor="none", edgecolor=_LINE, linewidth=0.8)
-        axes.text(side + columns + 0.3, y, found["p"][at], ha="left", va="center", fontsize=9, color=_INK)
+        axes.text(side - 0.25, y, word, ha="right", va="center", fontsize=9, color=INK)
+        axes.barh(y, columns * chance, left=side, height=0.8, color=(_mix(1), LINE)[at])
+        axes.barh(y, columns, left=side, height=0.8, facecolor="none", edgecolor=LINE, linewidth=0.8)
+        axes.text(side + columns + 0.3, y, found["p"][at], ha="left", va="center", fontsize=9, color=INK)
     words = found["said"].partition(": ")[0]
     axes.text(
         left[1] + 1.6,
@@ -362,6 +364,6 @@ def _draw(figure_: TwoRuns) -> bytes:
         f"with {words}\nfrom the clean run",
         va="center",
         fontsize=9,
-        color=_PEG,
+        color=HOOK,
     )
     return from_figure(figure, figure_.alt).png
