@@ -23,6 +23,7 @@ from hookscope.pictures.mosaic import (
     describe_scale,
     encode_png,
     find_limits,
+    say_scale,
     to_levels,
 )
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
@@ -90,9 +91,7 @@ def feature_grid(
     Example:
         >>> activation = torch.arange(12.0).reshape(1, 3, 2, 2) - 4
         >>> feature_grid(activation, title="conv1")
-        conv1: all 3 channels
-        shape (1, 3, 2, 2) read as (N, C, H, W), sample 0
-        scale: each map has its own, from min (dark) to max (bright)
+        conv1: all 3 channels of 2 × 2. Each map has its own scale.
         channel  min  max  mean  % zeros
         -------  ---  ---  ----  -------
               0   -4   -1  -2.5        0
@@ -120,6 +119,7 @@ def draw_grid(
     activation: Tensor | NDArray[Any],
     *,
     zeros: tuple[str, ...],
+    reading: str = "",
     channels: int | str | slice | Iterable[int] | None = None,
     sample: int = 0,
     scale: str | tuple[float, float] = "channel",
@@ -136,6 +136,7 @@ def draw_grid(
     Args:
         activation: see `feature_grid`, as for all other arguments.
         zeros: the words, the longest first; the first one that fits above every map of zeros is drawn.
+        reading: a sentence on how the shape was read, if not here.
         channels: which channels.
         sample: which sample.
         scale: the scale or scales.
@@ -148,9 +149,9 @@ def draw_grid(
         axes: labels for rows and columns.
 
     """
-    maps, reading = _read_shape(activation, sample)
-    if names is not None and reading.startswith("(C,"):
-        reading = count_text(len(maps), "map")  # named, they can be of anything, such as one channel of several images
+    maps, axis_names = _read_shape(activation, sample)
+    if names is not None and axis_names.startswith("(C,"):
+        axis_names = count_text(len(maps), "map")  # named, they can be of anything, as one channel of several images
     picked, which = _pick(channels, len(maps), seed)
     if names is not None and len(names) != len(maps):
         raise ValueError(
@@ -175,25 +176,34 @@ def draw_grid(
     if names is not None and len(picked) <= _NAMED:
         which = ", ".join(own)
     alone = which == _ONLY and bool(title)
-    head = title if alone else f"{title}: {which}" if title else which
-    notes = [head, f"shape {shape} read as {reading}", how]
+    head = title if alone else f"{title}: {which}" if title else which if which == ", ".join(own) else _capital(which)
+    is_all = which == f"all {len(maps)} channels"
+    each = " of " if is_all else ", each " if len(picked) > 1 else ", "
+    notes = [f"{head}{each}{shape[-2]} × {shape[-1]}.", say_scale(len(picked), shared, center)]
+    if len(shape) == 4 and shape[0] > 1:
+        notes.append(f"Sample {operator.index(sample) % shape[0]} of {shape[0]}.")
     if axes:
-        notes.append(f"each row of a map is one {axes[0]}, each column one {axes[1]}")
+        notes.append(f"Each row of a map is one {axes[0]}, each column one {axes[1]}.")
     if not isinstance(scale, str) and (outside := int(((values < low[0]) | (values > high[0])).sum())):
-        notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colors")
+        notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colors.")
     if layout.shrink > 1:
-        notes.append(f"drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values")
+        notes.append(f"Drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values.")
     alt = (
         f"{title + ': ' if title else ''}{count_text(len(picked), 'map')} of {shape[-2]}×{shape[-1]} in "
         f"{count_text(layout.rows, 'row')} and {count_text(layout.columns, 'column')}, {which}; {how}. "
+        f"{reading or f'The shape {shape} is read as {axis_names}.'} "
         f"{f'Each row is one {axes[0]}, each column one {axes[1]}. ' if axes else ''}"
         f"{facts.summary(own if names is not None else [f'channel {channel}' for channel in picked])}"
     )
     png = encode_png(mosaic, VIRIDIS if center is None else COOLWARM)
-    grid = FeatureGrid(png, alt, "\n".join(notes), facts.rows(picked, names))
+    grid = FeatureGrid(png, alt, " ".join(filter(None, notes)), facts.rows(picked, names))
     grid.channels, grid.shape, grid.mosaic, grid.boxes = picked, shape, mosaic, boxes
     grid.scale = shared or "per channel"
     return grid
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _shape(activation: Tensor | NDArray[Any]) -> tuple[int, ...]:
@@ -320,7 +330,7 @@ def _pick(channels: int | str | slice | Iterable[int] | None, count: int, seed: 
         picked = [channel % count for channel in picked]
     if not picked:
         raise ValueError(f"channels={channels!r} selects none of the {count} channels. Pass at least one of them")
-    return picked, _describe_channels(picked, count) + asked
+    return picked, describe_channels(picked, count) + asked
 
 
 def _index(item: object) -> int:
@@ -337,7 +347,8 @@ def _index(item: object) -> int:
         ) from None
 
 
-def _describe_channels(picked: list[int], count: int) -> str:
+def describe_channels(picked: list[int], count: int) -> str:
+    """Return a phrase that names some of `count` channels."""
     first, last = picked[0], picked[-1]
     if count == 1 and len(picked) == 1:
         return _ONLY

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.mosaic import Layout, compose, describe_scale, encode_rgb, find_limits, to_levels
+from hookscope.pictures.mosaic import Layout, compose, describe_scale, encode_rgb, find_limits, say_scale, to_levels
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS, palette
 from hookscope.pictures.picture import Picture
 from hookscope.pictures.words import count_text
@@ -69,12 +69,13 @@ def image_grid(
             f"{count_text(len(names), 'name')} for {count_text(count, 'image')}. Pass one name for each image"
         )
     labels = list(names) if names is not None else [""] * count
-    shown, ends, how = pixels if maps is None else maps, None, ""
+    shown, ends, how, scales = pixels if maps is None else maps, None, "", ""
     tiles = _to_rgb(pixels)
     colors = VIRIDIS if center is None else COOLWARM
     if maps is not None:
         low, top, shared = find_limits(maps.min(axis=(1, 2)), maps.max(axis=(1, 2)), scale, center)
         ends, how = describe_scale(shared, center)
+        scales = say_scale(count, shared, center, "transparent")
         steps = to_levels(maps, low, top)
         alpha = np.full(steps.shape, strength)
         if center is not None:
@@ -97,7 +98,7 @@ def image_grid(
         for i, each in enumerate(shown)
     ]
     named = f": {', '.join(names)}" if names is not None else ""
-    caption = "\n".join(filter(None, [head, how]))
+    caption = f"{head}. {scales}" if scales else head
     return Picture(encode_rgb(np.ascontiguousarray(canvas)), f"{head}{named}. {how}".strip(), caption, rows)
 
 

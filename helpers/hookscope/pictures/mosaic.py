@@ -77,6 +77,26 @@ def find_limits(
     return low, high, shared
 
 
+def say_scale(count: int, shared: tuple[float, float] | None, center: float | None, middle: str = "gray") -> str:
+    """Return a sentence for a caption on whose the scale is, and on its middle; empty if there is nothing to say.
+
+    Args:
+        count: the number of maps.
+        shared: the ends of the scale, if there is one for all maps.
+        center: the value in the middle.
+        middle: the color of the middle.
+
+    """
+    zero = "" if center is None else f"{as_text(center)} is {middle}"
+    if shared is None:
+        whose = "" if count == 1 else "each map has its own scale"
+    else:
+        whose = "the scale runs" if count == 1 else "all maps share one scale,"
+        whose += f" from {as_text(shared[0])} to {as_text(shared[1])}"
+    words = "; ".join(filter(None, [whose, zero]))
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
+
+
 def describe_scale(shared: tuple[float, float] | None, center: float | None) -> tuple[tuple[str, str], str]:
     """Return the labels at the two ends of the scale bar, and the scale as a sentence."""
     if center is None:

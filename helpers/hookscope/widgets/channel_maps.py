@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.grid import draw_grid
+from hookscope.pictures.grid import describe_channels, draw_grid
 from hookscope.pictures.mosaic import encode_png, encode_rgb
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
@@ -171,9 +171,11 @@ def draw_channels(
     columns = _columns(len(channels), maps.shape[-2], maps.shape[-1], width)
     one = 160 if len(channels) > 1 else width  # a single map can fill the image
     size = min(width, one * columns)
+    how_read = f"The shape {tuple(tensor.shape)} is read as {reading}, sample {sample}."
     grid = draw_grid(
         maps,
         zeros=_ALL_ZEROS,
+        reading=how_read,
         channels=channels,
         scale=scale,
         center=0 if signed else None,
@@ -181,13 +183,12 @@ def draw_channels(
         size=size,
         columns=columns,
     )
-    which = "one map" if len(maps) == 1 else grid.caption.splitlines()[0].removeprefix(f"{title}: ")
-    how = grid.caption.splitlines()[2:]
+    which = "one map" if len(maps) == 1 else describe_channels(grid.channels, len(maps))
     tall, wide = grid.mosaic.shape
     return ChannelPage(
         grid.png,
         grid.alt,
-        "\n".join([f"{title}: {which}", f"shape {tuple(tensor.shape)} read as {reading}, sample {sample}", *how]),
+        f"{grid.caption}\n{how_read}",
         which,
         grid.rows,
         grid.channels,

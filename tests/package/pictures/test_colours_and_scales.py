@@ -24,8 +24,9 @@ def test_each_channel_has_its_own_scale_unless_shared():
     assert drawn(shared, 1) == [[124, 186, 248]]
     assert own.scale == "per channel"
     assert shared.scale == (0, 4)
-    assert "each map has its own" in own.caption
-    assert "the same for every map, from 0 (dark) to 4 (bright)" in shared.caption
+    assert "Each map has its own scale." in own.caption
+    assert "All maps share one scale, from 0 to 4." in shared.caption
+    assert "the same for every map, from 0 (dark) to 4 (bright)" in shared.alt
 
 
 def test_shared_scale_looks_only_at_the_channels_shown():
@@ -54,7 +55,8 @@ def test_center_has_the_middle_colour_and_equal_reach():
     red, green, blue = colours.getpixel((left + width // 2, top + height // 2))
     assert max(red, green, blue) - min(red, green, blue) <= 2  # grey
     assert colours.getpixel((left, top))[2] > colours.getpixel((left, top))[0]  # negative is blue
-    assert "-max|x| (blue) over 0 (gray) to +max|x| (red)" in grid.caption
+    assert "-max|x| (blue) over 0 (gray) to +max|x| (red)" in grid.alt
+    assert "0 is gray." in grid.caption
 
 
 def test_maps_of_equal_values_have_a_defined_colour_and_a_mark():

@@ -1,6 +1,7 @@
 """Feature maps are drawn where and how their arguments say; the picture says what it shows; the rest is refused."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -74,13 +75,13 @@ def test_large_maps_are_averaged_and_the_caption_says_so():
     activation[..., :2, :2] = torch.tensor([[0.0, 1.0], [1.0, 2.0]])
     activation[..., -1, -1] = 2
     grid = feature_grid(activation)
-    assert "drawn at 1/2 size" in grid.caption
+    assert "Drawn at 1/2 size" in grid.caption
     values = drawn(grid, 0, shape=(601, 600))
     assert values[0][0] == MIDDLE  # the mean of 0, 1, 1, 2
     assert values[0][1] == 0
     assert values[-1][-1] == TOP  # the block in the corner holds a single value
     assert grid.rows[0]["max"] == 2
-    assert "drawn at" not in feature_grid(torch.zeros(1, 1, 300, 300)).caption
+    assert "Drawn at" not in feature_grid(torch.zeros(1, 1, 300, 300)).caption
 
 
 # --- which channels --------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_channels_are_picked_by_number_list_slice_or_all(channels, picked, words
     grid = feature_grid(activation, channels=channels, title="conv")
     assert grid.channels == picked
     assert numbers(grid, "max") == picked
-    assert grid.caption.splitlines()[0] == f"conv: {words}"
+    assert re.match(rf"conv: {re.escape(words)}(, each|,| of) 2 × 2\.", grid.caption)
     assert says(label(grid, len(picked) - 1), f"{picked[-1]} {'dead' if picked[-1] == 0 else 'flat'}")
 
 
@@ -141,12 +142,12 @@ def test_names_stand_above_the_maps_where_they_fit_and_in_the_numbers():
         if render_text(names[2][:end]).shape[1] <= grid.boxes[2][2]
     )
     assert says(label(grid, 2), cut)
-    assert grid.caption.splitlines()[0] == ", ".join(names)
+    assert grid.caption.startswith(f"{', '.join(names)}, each 8 × 8.")
     flat = feature_grid(torch.ones(2, 8, 8), names=["one", "other"], title="Two")
     assert says(label(flat, 1), "other flat")
-    assert flat.caption.splitlines()[0] == "Two: one, other"
+    assert flat.caption.startswith("Two: one, other, each 8 × 8.")
     assert "Values run from 1 (one) to 1 (one)" in flat.alt
-    assert feature_grid(torch.rand(9, 2, 2), names=list("abcdefghi")).caption.splitlines()[0] == "all 9 channels"
+    assert feature_grid(torch.rand(9, 2, 2), names=list("abcdefghi")).caption.startswith("All 9 channels of 2 × 2.")
     assert numbers(feature_grid(torch.rand(3, 8, 8), names=names, channels=[2]), "name") == names[2:]
 
 
@@ -156,17 +157,18 @@ def test_names_stand_above_the_maps_where_they_fit_and_in_the_numbers():
 @pytest.mark.parametrize(
     ("shape", "sample", "reading"),
     [
-        ((2, 3, 4, 5), 1, "shape (2, 3, 4, 5) read as (N, C, H, W), sample 1"),
-        ((2, 3, 4, 5), -1, "shape (2, 3, 4, 5) read as (N, C, H, W), sample 1"),
-        ((256, 4, 5), 0, "shape (256, 4, 5) read as (C, H, W), 256 channels of one sample"),
-        ((4, 5), 0, "shape (4, 5) read as (H, W), one map of 4 rows and 5 columns"),
+        ((2, 3, 4, 5), 1, "shape (2, 3, 4, 5) is read as (N, C, H, W), sample 1."),
+        ((2, 3, 4, 5), -1, "shape (2, 3, 4, 5) is read as (N, C, H, W), sample 1."),
+        ((256, 4, 5), 0, "shape (256, 4, 5) is read as (C, H, W), 256 channels of one sample."),
+        ((4, 5), 0, "shape (4, 5) is read as (H, W), one map of 4 rows and 5 columns."),
     ],
 )
-def test_the_caption_says_how_the_shape_was_read(shape, sample, reading):
+def test_the_alt_text_says_how_the_shape_was_read(shape, sample, reading):
     activation = torch.rand(shape)
     grid = feature_grid(activation, sample=sample)
     assert grid.shape == shape
-    assert grid.caption.splitlines()[1] == reading
+    assert reading in grid.alt
+    assert ("Sample 1 of 2." in grid.caption) == (len(shape) == 4)
     expected = activation[sample] if len(shape) == 4 else activation
     assert grid.rows[0]["max"] == pytest.approx(float(expected.reshape(-1, 4, 5)[0].max()))
 
@@ -178,6 +180,7 @@ def test_alt_text_says_what_is_to_be_seen():
     assert feature_grid(activation, title="conv1").alt == (
         "conv1: 4 maps of 2×2 in 1 row and 4 columns, all 4 channels; "
         "scale: each map has its own, from min (dark) to max (bright). "
+        "The shape (1, 4, 2, 2) is read as (N, C, H, W), sample 0. "
         "Values run from -1.5 (channel 1) to 4 (channel 3); dead (all zeros): channels 0, 2; "
         "flat (all equal): channel 1."
     )

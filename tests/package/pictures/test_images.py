@@ -48,7 +48,7 @@ def test_a_map_lies_over_its_picture_value_by_value():
     heat = torch.tensor([[0.0, 1.0], [2.0, 4.0]])
     whole = image_grid(picture, over=heat, strength=1.0, scale=(0, 4), size=172)
     assert "a map of 2×2 over the image" in whole.caption
-    assert "from 0 (dark) to 4 (bright)" in whole.caption
+    assert "from 0 (dark) to 4 (bright)" in whole.alt
     colours = pal.palette(pal.VIRIDIS).astype(int)
     shown = pixels(whole)[6:166, 6:166][20::40, 20::40]
     assert shown[0, 0].tolist() == shown[1, 1].tolist() == colours[0].tolist()
@@ -64,7 +64,8 @@ def test_around_a_center_the_picture_shows_through():
     photo = torch.tensor([1.0, 0.0, 0.0])[:, None, None].expand(3, 4, 4) * torch.linspace(0, 1, 4)
     heat = torch.tensor([[-1.0, 0.0], [0.0, 1.0]])
     drawn = image_grid(photo, over=heat, center=0, strength=1.0, size=172)
-    assert "(blue) over 0 (transparent) to" in drawn.caption
+    assert "(blue) over 0 (transparent) to" in drawn.alt
+    assert "0 is transparent." in drawn.caption
     shown = pixels(drawn)[6:166, 6:166][20::40, 20::40]
     assert shown[0, 3].tolist() == [round(0.299 * 255)] * 3  # the red picture, in grey
     assert shown[0, 0].tolist() == pal.palette(pal.COOLWARM)[0].tolist()
@@ -106,7 +107,7 @@ def test_rows_and_columns_of_a_map_have_numbers_and_names():
     )
     (left, top, width, high), (_, second, _, _) = grid.boxes
     zoom = width // 32
-    assert "each row of a map is one digit, each column one channel" in grid.caption
+    assert "Each row of a map is one digit, each column one channel" in grid.caption
     assert "Each row is one digit, each column one channel." in grid.alt
 
     def stands(text, row, column):
