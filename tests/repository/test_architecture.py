@@ -153,7 +153,7 @@ def test_the_questions_lead_to_places_where_the_answer_stands() -> None:
         "palette.py": "NAN: (",
         "inplace.py": "class Overwrites",
         "call.py": "raise OverwrittenError(",
-        "common.css": "--hs-backward:",
+        "palette.toml": "backward = [",
         "test_hooks_off.py": "def test_an_error_in_the_model_leaves_nothing_behind",
     }.items():
         target = next(target for target in links(table) if target.endswith(f"/{file}"))

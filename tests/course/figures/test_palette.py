@@ -139,6 +139,35 @@ def test_a_color_is_written_in_the_palette_only() -> None:
     assert {name: strange for name in DRAWINGS if (strange := files[name] - {*LIGHT.values()})} == {}
 
 
+def test_letters_come_from_one_stack_and_one_scale() -> None:
+    """Sizes in pixels are those of a drawing's own units, or of a letter that fills a box."""
+    own: dict[str, set[str]] = {}
+    for path in (ROOT / "helpers").rglob("*.css"):
+        if path.name in ("common.css", "class.css"):  # the scale, and JupyterLab's own letters
+            continue
+        rules = re.findall(r"(font-family|font-size): ([^;}]+)", path.read_text(encoding="utf-8"))
+        scale = r"var\(--hs-(words|mono|tiny|small|large|huge)\)|inherit|1em|[\d.]+px"
+        own[path.parent.name] = {value for _, value in rules if not re.fullmatch(scale, value.strip())}
+    assert {name: values for name, values in own.items() if values} == {}
+
+
+def test_letters_of_matplotlib_are_ten_pixels_high_or_more() -> None:
+    """Of 100 pixels in an inch: 7.2 points. No figure is wider than the 1280 pixels of a screen."""
+    small = {
+        path.name: sizes
+        for folder in ("helpers", "lessons")
+        for path in (ROOT / folder).rglob("*.py")
+        if (
+            sizes := [
+                size
+                for size in re.findall(r"fontsize\"?[=:] ?([\d.]+)", path.read_text(encoding="utf-8"))
+                if float(size) < 7.2
+            ]
+        )
+    }
+    assert small == {}
+
+
 def test_the_cheat_sheet_shows_both_ways_in_their_colors() -> None:
     drawing = (ROOT / "lessons/93_cheat_sheet/one_pass.svg").read_text(encoding="utf-8")
     for word, name in {".forward": "forward", ".backward": "backward", ".peg": "hook"}.items():

@@ -169,5 +169,5 @@ def _draw(alt: str) -> bytes:
             line((15.6, here), (18.4, here))
             if at:
                 axes.axhline(high * at, color=DOOR, linewidth=1)
-        words(86, own, cure.cause, 40, fontsize=7, color=soft)
+        words(86, own, cure.cause, 40, fontsize=7.2, color=soft)
     return from_figure(figure, alt).png
