@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.shared.language import gpt2, llama, small_vit
+from tests.shared.language_models import gpt2, llama, small_vit
 
 __all__ = ["CASES", "AttentionCase"]
 

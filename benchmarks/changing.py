@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 import hookscope
 from hookscope.interp.edits import Edit
-from tests.shared.swept import by_hand, outputs_of
+from tests.shared.sweep_helpers import get_outputs, sweep_by_hand
 
 __all__ = ["attending", "editing", "sweeping"]
 
@@ -56,9 +56,9 @@ def sweeping(width: int, rounds: int) -> tuple[float, float, float]:
         return change
 
     def plain() -> None:
-        new = outputs_of(net, lambda: net(others), LAYERS)
+        new = get_outputs(net, lambda: net(others), LAYERS)
         places = [(slice(None), position) for position in range(TOKENS)]
-        known[:] = [by_hand(net, lambda: net(tokens), LAYERS, new, places, logit)]
+        known[:] = [sweep_by_hand(net, lambda: net(tokens), LAYERS, new, places, logit)]
 
     def ours() -> Tensor:
         options = hookscope.SweepOptions(progress=False)

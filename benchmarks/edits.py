@@ -1,4 +1,4 @@
-"""Which tool makes the awkward edits of `tests/shared/edits`, and which leaves them undone without a word."""
+"""Which tool makes the awkward edits of `tests/shared/awkward_edits`, and which leaves them undone without a word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from hookscope.interp.edits.parts import get, put
-from tests.shared.edits import CASES, EditCase
+from tests.shared.awkward_edits import CASES, EditCase
 
 __all__ = ["EDITORS", "CannotError", "by_name", "count", "envoy_of", "table", "verdict"]
 

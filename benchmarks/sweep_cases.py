@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
-from tests.shared.language import gpt2, small_vit
-from tests.shared.swept import Gated, by_hand, outputs_of
+from tests.shared.language_models import gpt2, small_vit
+from tests.shared.sweep_helpers import Gated, get_outputs, sweep_by_hand
 
 __all__ = ["CASES", "SweepCase"]
 
@@ -76,12 +76,12 @@ class SweepCase:
     def truth(self) -> Tensor:
         """What has to come out: each cell from a model of its own, all with the same random numbers."""
         source = self.made()
-        new = outputs_of(source, lambda: source(self.others), self.layers)
+        new = get_outputs(source, lambda: source(self.others), self.layers)
         model, values = self.made(), []
         for layer, number in self.cells:
             torch.manual_seed(1)
             run = partial(copied := copy.deepcopy(model), self.inputs)
-            values.append(float(by_hand(copied, run, [layer], new, [self.index(number)], self.metric)))
+            values.append(float(sweep_by_hand(copied, run, [layer], new, [self.index(number)], self.metric)))
         return self.table(values)
 
     def baseline(self) -> float:

@@ -18,7 +18,7 @@ from benchmarks.changing import LAYERS, TOKENS, gpt2, in_turn
 from benchmarks.edits import CannotError, by_name, count, envoy_of
 from benchmarks.sweep_cases import CASES, SweepCase
 from hookscope.pytree import tree_map
-from tests.shared.swept import by_hand, outputs_of
+from tests.shared.sweep_helpers import get_outputs, sweep_by_hand
 
 __all__ = ["SWEEPERS", "TIMED", "table", "timed", "times", "verdict"]
 
@@ -43,9 +43,9 @@ def hookscope(case: SweepCase, model: nn.Module) -> Tensor:
 
 def plain_hooks(case: SweepCase, model: nn.Module) -> Tensor:
     """A hook for each cell in a loop, which writes to a clone."""
-    new = outputs_of(model, lambda: model(case.others), case.layers)
+    new = get_outputs(model, lambda: model(case.others), case.layers)
     indices = [case.index(number) for number in case.numbers]
-    return by_hand(model, lambda: model(case.inputs), case.layers, new, indices, case.metric)
+    return sweep_by_hand(model, lambda: model(case.inputs), case.layers, new, indices, case.metric)
 
 
 def _first(output: Any) -> Tensor:

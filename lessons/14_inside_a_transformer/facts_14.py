@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope_course.chapters import ch14_sentence_encoder as encoder
-from tests.shared.language import llama
+from tests.shared.language_models import llama
 
 
 def test_a_fused_encoder_calls_none_of_its_modules(says):

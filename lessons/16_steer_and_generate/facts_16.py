@@ -13,7 +13,7 @@ import hookscope
 from hookscope import samples
 from hookscope.samples.stories import MANY, MANY_DO, ONE, ONE_DOES
 from hookscope_course.figures import SteeringSlider
-from tests.shared.language import gpt2
+from tests.shared.language_models import gpt2
 
 WORDS, TOKENS = samples.STORY_WORDS, samples.story_tokens
 

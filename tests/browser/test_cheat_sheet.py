@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.paper_sizes import print_page
 from tests.shared.lab import Lab
-from tests.shared.printing import printed
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 SHEET = "93_cheat_sheet.ipynb"
@@ -19,7 +19,7 @@ def test_it_is_printed_on_one_page(lab: Lab) -> None:
     page = browser.new_page()
     page.goto(f"{lab.url}/nbconvert/html/{SHEET}?token={lab.token}")
     expect(page.get_by_role("heading", name="The cheat sheet")).to_be_visible()
-    assert printed(page) == [(842, 595)], "one sheet of A4, landscape"
+    assert print_page(page) == [(842, 595)], "one sheet of A4, landscape"
     page.close()
 
 

@@ -16,7 +16,7 @@ from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.classroom.slides import write_slides
 from hookscope_course.learner.copies import list_chapters
 from hookscope_course.paths import NOTEBOOKS
-from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving
+from tests.shared.lab import SCREENSHOTS, STEP_MILLISECONDS, Lab, serving
 
 WALKED = [pytest.param(path, id=path.stem[:2]) for path in list_chapters(NOTEBOOKS) if path.stem[:2] < "90"]
 # The slides of that chapter, and the place of its first question, from 1.
@@ -75,7 +75,7 @@ def shown(chapter: Path, lab: Lab, tmp: Path) -> Iterator[Page]:
         browser = lab.page.context.browser
         assert browser is not None
         page = browser.new_page(viewport={"width": 1280, "height": 720})
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(STEP_MILLISECONDS)
         page.goto(f"{url}/doc/tree/{chapter.name}?token={token}")
         try:
             expect(page.locator("body[data-jp-deck-mode='presenting']")).to_have_count(1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.shared.all_widgets import ALL_WIDGETS
+from tests.browser.widget_cells import ALL_WIDGETS
 from tests.shared.lab import Lab
 
 pytestmark = [pytest.mark.usefixtures("nothing_goes_wrong_unseen"), pytest.mark.slow]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.widget_cells import ALL_WIDGETS
 from tests.shared import ROOT
-from tests.shared.all_widgets import ALL_WIDGETS
 from tests.shared.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")

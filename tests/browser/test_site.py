@@ -19,9 +19,9 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from lessons.site import __main__ as site
 from lessons.site import search_index, widget_recordings
+from tests.browser.paper_sizes import print_page
 from tests.shared import ROOT
 from tests.shared.lab import Lab
-from tests.shared.printing import printed
 
 pytestmark = pytest.mark.slow
 QUESTIONS = tomllib.loads((ROOT / "tests" / "browser" / "site_questions.toml").read_text(encoding="utf-8"))
@@ -236,7 +236,7 @@ def test_a_link_into_a_folded_answer_opens_it(page: Page) -> None:
 
 def test_the_cheat_sheet_is_printed_on_one_page(page: Page) -> None:
     page.goto("93_cheat_sheet.html")
-    assert printed(page) == [(842, 595)], "one sheet of A4, landscape"
+    assert print_page(page) == [(842, 595)], "one sheet of A4, landscape"
 
 
 @pytest.mark.parametrize(("part", "share"), [("tuned", 0.95), ("unseen", 0.85), ("public", 0.9)])

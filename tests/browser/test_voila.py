@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from hookscope_course.kernel_settings import KERNEL_ENV
-from tests.shared.all_widgets import ALL_WIDGETS
+from tests.browser.widget_cells import ALL_WIDGETS
 from tests.shared.lab import KERNEL, SCREENSHOTS, Lab
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from hookscope.pictures.mosaic import encode_rgb
 from hookscope.pictures.picture import Picture
 from lessons.build import __main__ as build
 from lessons.build import chapter_notebook, execution, index_page, lesson_source
+from tests.shared import PATIENCE
 from tests.shared.exercises import SAMPLE, TEXT
-from tests.shared.patience import PATIENCE
 
 HEADER = """---
 title: A small chapter

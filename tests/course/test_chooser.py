@@ -22,7 +22,7 @@ from hookscope_course.figures.chooser.figure import GROUPS, Chooser
 from hookscope_course.history import records
 from lessons.build import chooser_history, lesson_source
 from tests.shared import ROOT
-from tests.shared.rows import for_each
+from tests.shared.table_checks import for_each
 from tools import history as make
 
 ROWS = lesson_source.rows_of("chooser.toml", "want")

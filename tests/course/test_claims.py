@@ -8,7 +8,7 @@ import pytest
 
 from lessons.build import lesson_source, placeholders
 from tests.course.claims import DEMONSTRATIONS, Found, d2, d3, d4, found_in_facts  # noqa: F401, d2 … add to the first
-from tests.shared.rows import for_each
+from tests.shared.table_checks import for_each
 
 CLAIMS = lesson_source.claims()["claims"]
 DOCUMENTS = lesson_source.claims()["documents"]

@@ -22,7 +22,7 @@ from hookscope_course.learner.copies import list_chapters
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import read_exercises
 from lessons.build import lesson_source
-from tests.shared.disks import a_small_disk
+from tests.shared.small_disk import mount_small_disk
 
 CHAPTERS = [path for path in list_chapters(NOTEBOOKS) if path.stem[:2] < "90"]
 
@@ -154,7 +154,7 @@ def test_slides_are_whole_without_a_network(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with a_small_disk(tmp_path / "disk", "64k") as disk:
+    with mount_small_disk(tmp_path / "disk", "64k") as disk:
         yield disk
 
 

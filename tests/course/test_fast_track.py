@@ -17,7 +17,7 @@ from hookscope_course.learner.edition import make_learner_edition
 from lessons.build import fast_track, lesson_source, page_minutes
 from lessons.build.chapter_notebook import Chapter
 from tests.shared.exercises import global_hooks
-from tests.shared.lessons import CHAPTERS
+from tests.shared.parsed_chapters import CHAPTERS
 
 TRACK = [chapter for chapter in CHAPTERS if fast_track.list_marked_sections(chapter.source)]
 

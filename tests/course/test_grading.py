@@ -34,7 +34,7 @@ from hookscope_course.lessons import folder_of
 from hookscope_course.paths import LESSONS, NOTEBOOKS
 from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises
 from lessons.build import lesson_source
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 NUMBERS = [int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()]
 TEXTS = {text.name: text for text in read_exercises(folder_of(2) / "exercises.md")}

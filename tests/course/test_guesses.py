@@ -18,8 +18,8 @@ from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, questions_of
 from lessons.build import teacher_pages
 from lessons.build.slide_contents import OPENING
-from tests.shared.lessons import CHAPTERS, REFERENCES
-from tests.shared.rows import for_each
+from tests.shared.parsed_chapters import CHAPTERS, REFERENCES
+from tests.shared.table_checks import for_each
 
 NUMBERS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 12: "twelve"}
 """Numbers that are also looked for as words; "one", "two" and "zero" stand in too many sentences that tell nothing."""

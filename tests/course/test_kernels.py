@@ -21,7 +21,7 @@ from jupyter_client.manager import KernelManager
 
 from hookscope_course.kernel_settings import open_over_files
 from tests.kernels import launch, preloaded
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 
 @contextmanager

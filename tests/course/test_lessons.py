@@ -10,7 +10,7 @@ import pytest
 from hookscope_course.practice import read_exercises
 from hookscope_course.practice.question import questions_of
 from lessons.build import chapter_notebook
-from tests.shared.lessons import CHAPTERS
+from tests.shared.parsed_chapters import CHAPTERS
 
 
 @pytest.fixture(params=CHAPTERS, ids=lambda chapter: chapter.name)

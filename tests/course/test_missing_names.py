@@ -7,7 +7,7 @@ import pytest
 from nbclient import NotebookClient
 
 from hookscope_course.missing_names import hint, write_startup
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 GUESS = "from hookscope_course import Guess\nGuess(\n    [C, E, B]\n)"
 

@@ -13,8 +13,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from hookscope_course.kernel_settings import open_over_files
-from tests.shared import ROOT
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE, ROOT
 
 PLUGIN = "hookscope_course.strict"
 FIGURE = """

@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope_course import Exercise, exercises
 from tests.shared.exercises import run_cell
-from tests.shared.lessons import CHAPTERS
+from tests.shared.parsed_chapters import CHAPTERS
 
 BUGS: dict[str, Exercise] = {exercise.name: exercise for exercise in exercises(11)}
 CHAPTER = next(chapter for chapter in CHAPTERS if chapter.number == "11")

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from lessons.build import lesson_source
-from tests.shared.lessons import CHAPTERS
-from tests.shared.rows import for_each
+from tests.shared.parsed_chapters import CHAPTERS
+from tests.shared.table_checks import for_each
 
 WANTS = [row for row in lesson_source.rows_of("chooser.toml", "want") if "section" in row]
 TERMS = [row for row in lesson_source.rows_of("glossary.toml", "term") if "section" in row]

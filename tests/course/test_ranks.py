@@ -23,7 +23,7 @@ from hookscope_course import ranks
 from hookscope_course.practice.chapter import exercises
 from hookscope_course.ranks.group import explain_failed_start
 from tests.kernels import RANKS, preloaded
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
 # As from a notebook: the ranks get the functions themselves, and need not import pytest.

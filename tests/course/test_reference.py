@@ -15,8 +15,8 @@ from hookscope_course.figures import FactCheck
 from hookscope_course.figures.chooser.figure import GROUPS
 from hookscope_course.learner.edition import FOLDED
 from lessons.build import lesson_source, placeholders, teacher_pages
-from tests.shared.lessons import REFERENCES, parsed
-from tests.shared.rows import for_each
+from tests.shared.parsed_chapters import REFERENCES, parse_once
+from tests.shared.table_checks import for_each
 
 PAGES = {page.name[3:]: page for page in REFERENCES}
 TERMS = lesson_source.rows_of("glossary.toml", "term")
@@ -52,7 +52,7 @@ def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: 
 
 @pytest.mark.parametrize("path", lesson_source.chapter_files(), ids=lesson_source.name_of)
 def test_a_chapter_never_goes_on_to_a_reference_page(path) -> None:
-    head = parsed(path).notebook.cells[1].source
+    head = parse_once(path).notebook.cells[1].source
     assert not [page for page in PAGES.values() if page.name in head]
 
 
@@ -148,7 +148,7 @@ def heading_at(link: str) -> str:
     found = re.fullmatch(CHAPTER, link)
     assert found, link
     chapter = next(path for path in lesson_source.chapter_files() if lesson_source.name_of(path) == found[1])
-    (cell,) = [cell for cell in parsed(chapter).notebook.cells if cell.id == found[2]]
+    (cell,) = [cell for cell in parse_once(chapter).notebook.cells if cell.id == found[2]]
     return re.findall(r"^## (.+)$", cell.source, re.MULTILINE)[-1]
 
 

@@ -53,7 +53,7 @@ from lessons.site import (
     widget_recordings,
 )
 from tests.shared import ROOT
-from tests.shared.language import gpt2
+from tests.shared.language_models import gpt2
 
 
 def of(cells: list[dict[str, Any]]) -> list[str]:

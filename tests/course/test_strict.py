@@ -22,8 +22,7 @@ from PIL import Image, ImageFilter
 
 from hookscope_course.strict import difference
 from hookscope_course.strict.figures import replace_random_ids
-from tests.shared import ROOT
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE, ROOT
 
 PYTHON = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 

@@ -20,7 +20,7 @@ from lessons.build import plan_page, teacher_pages
 from lessons.build.chapter_notebook import Chapter, read_exercises_of
 from lessons.build.lesson_source import LessonError
 from lessons.build.slide_contents import OPENING
-from tests.shared.lessons import CHAPTERS
+from tests.shared.parsed_chapters import CHAPTERS
 
 PLAN = (teacher_pages.get_folder() / "plan.md").read_text(encoding="utf-8")
 ALL = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.number)

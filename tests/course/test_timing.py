@@ -8,7 +8,7 @@ import pytest
 from hookscope_course.practice import read_exercises
 from lessons.build import chapter_notebook, page_minutes
 from lessons.build.page_minutes import Minutes
-from tests.shared.lessons import CHAPTERS
+from tests.shared.parsed_chapters import CHAPTERS
 
 
 def code(source: str, *tags: str) -> nbformat.NotebookNode:

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("tests.shared.captured", "tests.shared.explained")  # failures there say why, too
+pytest.register_assert_rewrite(
+    "tests.shared.capture_runs", "tests.shared.explanation_runs"
+)  # failures there say why, too

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, edit, record
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 INPUTS = [torch.randn(samples, 4, generator=torch.Generator().manual_seed(samples)) for samples in (1, 1, 3, 2)]
 

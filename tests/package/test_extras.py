@@ -10,8 +10,7 @@ import pytest
 
 import hookscope
 from hookscope.extras import optional_import
-from tests.shared import ROOT
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE, ROOT
 
 EXTRAS = (
     "anywidget", "ipywidgets", "traitlets", "IPython", "matplotlib", "pandas", "safetensors", "sklearn", "torchvision",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _python_dispatch as dispatch
 
 from hookscope import attention, profile
-from tests.shared.swept import sweep
+from tests.shared.sweep_helpers import sweep
 
 X = torch.randn(2, 3, 4)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from hookscope import collect, profile
 from tests.shared.awkward import Net
-from tests.shared.swept import sweep
+from tests.shared.sweep_helpers import sweep
 
 accelerate = pytest.importorskip("accelerate")
 

@@ -18,7 +18,7 @@ from torch import nn
 import hookscope
 from hookscope import attention, capture, census, collect, edit, profile, record
 from tests.shared.awkward import Net
-from tests.shared.swept import sweep
+from tests.shared.sweep_helpers import sweep
 
 NAN, HUGE = math.nan, 10**30
 X = torch.ones(2, 5, 4)

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 # The clock of tqdm goes on by a second at each look: the bar comes after one.
 SLOW = """

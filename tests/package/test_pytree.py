@@ -18,7 +18,7 @@ from hookscope.interp.edits import parts
 from hookscope.pytree import find_paths, find_tensors, key_get, keystr, list_children, replace_at
 from tests.shared.awkward import MODELS, Pair, Result
 from tests.shared.awkward.building import Frozen
-from tests.shared.rows import check_each
+from tests.shared.table_checks import check_each
 
 
 class Attributes(dict[str, Any]):

@@ -134,7 +134,10 @@ REACHED = {
         "tests/course/figures/test_gradient_playground.py",
         "the figure gradient_playground changed",
     ),
-    "tests/shared/recorded.py": ("tests/package/recordings/test_warnings.py", "imports tests.shared.recorded"),
+    "tests/shared/recording_helpers.py": (
+        "tests/package/recordings/test_warnings.py",
+        "imports tests.shared.recording_helpers",
+    ),
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),
     "tools/blocks.py": ("tests/repository/test_architecture.py", "imports tools.blocks"),
     "environment.yml": ("tests/repository/test_environment.py", "speaks of environment.yml"),

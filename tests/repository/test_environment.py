@@ -20,8 +20,7 @@ from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.minilm import SENTENCE_WEIGHTS
 from hookscope_course.setup_check import COURSE_FROM, COURSE_TORCH
 from set_up import LOADED_BY
-from tests.shared import ROOT
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE, ROOT
 from tools.matrix import environments as matrix
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -13,8 +13,8 @@ import pytest
 from lessons.build import __main__ as build
 from lessons.build import lesson_source, placeholders
 from tests.shared import ROOT
-from tests.shared.lessons import CHAPTERS
-from tests.shared.rows import for_each
+from tests.shared.parsed_chapters import CHAPTERS
+from tests.shared.table_checks import for_each
 from tools import skips
 
 

@@ -23,9 +23,8 @@ import pytest
 
 import set_up
 from hookscope_course import setup_check as ready
-from tests.shared import ROOT
-from tests.shared.disks import a_small_disk
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE, ROOT
+from tests.shared.small_disk import mount_small_disk
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="`make` and process groups")
 PINS = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
@@ -288,7 +287,7 @@ def test_without_the_weights_one_line_says_so_and_everything_else_is_ready(proje
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk with room for an interpreter and uv, and not for the packages."""
-    with a_small_disk(tmp_path / "disk", "100m") as disk:
+    with mount_small_disk(tmp_path / "disk", "100m") as disk:
         yield disk
 
 

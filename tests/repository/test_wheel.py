@@ -25,9 +25,8 @@ from hookscope_course.learner.copies import list_chapters, make_edition
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice.exercise_parser import read_exercises
 from lessons.build import lesson_source
-from tests.shared import ROOT
+from tests.shared import PATIENCE, ROOT
 from tests.shared.lab import serving
-from tests.shared.patience import PATIENCE
 
 CHAPTERS = [path.stem for path in list_chapters(NOTEBOOKS)]
 # What a shell that knows nothing of this checkout has, nor of the kernels that tests in several processes share.

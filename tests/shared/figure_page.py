@@ -24,7 +24,7 @@ from comm.base_comm import BaseComm
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from hookscope.widgets.base import HookWidget
-from tests.shared.lab import PATIENCE, SCREENSHOTS, axe, pixels, places
+from tests.shared.lab import SCREENSHOTS, STEP_MILLISECONDS, axe, pixels, places
 
 SIZE = (1000, 900)
 """The page, in pixels: as wide as a notebook with the file browser closed."""
@@ -270,7 +270,7 @@ def figure_page(browser: Browser) -> Iterator[FigurePage]:
     try:
         yield FigurePage(page)
     finally:
-        expect.set_options(timeout=PATIENCE)
+        expect.set_options(timeout=STEP_MILLISECONDS)
         ipywidgets.Widget.close_all()
         comm.create_comm = before
         page.close()

@@ -21,11 +21,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
 
 from hookscope_course.kernel_settings import KERNEL_ENV
-from tests.shared import patience
+from tests.shared import PATIENCE
 
 SCREENSHOTS = Path(folder) if (folder := os.environ.get("HOOKSCOPE_SCREENSHOTS")) else None
 """Where browser tests keep images of what they saw, if somebody wants to look at them."""
-PATIENCE = 180_000  # milliseconds, for each step; a test that passes does not wait
+STEP_MILLISECONDS = 180_000  # for each step; a test that passes does not wait
 SIZE = ViewportSize(width=1280, height=900)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -176,7 +176,7 @@ class Lab:
                 const session = window.jupyterapp.shell.currentWidget?.sessionContext;
                 return session?.isReady && session.session?.kernel?.status === "idle";
             }""",
-            timeout=PATIENCE,
+            timeout=STEP_MILLISECONDS,
         )
 
     def _has_idle_kernel(self) -> bool:
@@ -190,7 +190,7 @@ class Lab:
             )
         )
 
-    def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = patience.PATIENCE) -> None:
+    def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = PATIENCE) -> None:
         """Run a JupyterLab command and wait for its end, but not for ever: `evaluate` alone knows no limit."""
         self.page.evaluate(
             """([name, args, seconds]) => Promise.race([
@@ -286,7 +286,7 @@ class Lab:
         ipywidgets keeps back a change until the kernel has answered the one before, so the first answer can be older.
         """
         self.settled()
-        end = time.monotonic() + PATIENCE / 1000
+        end = time.monotonic() + STEP_MILLISECONDS / 1000
         while (said := self.kernel(code)) != printed and time.monotonic() < end:
             self.page.wait_for_timeout(100)
         assert said == printed, said
@@ -334,7 +334,7 @@ def running_browser() -> Iterator[Browser]:
     """Start Chromium. As long as it is there, an event loop runs in this process, beside which no other can."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
-        expect.set_options(timeout=PATIENCE)
+        expect.set_options(timeout=STEP_MILLISECONDS)
         try:
             yield browser
         finally:
@@ -348,7 +348,7 @@ def running_lab(tmp: Path, browser: Browser) -> Iterator[Lab]:
     command = [sys.executable, "-m", "hookscope_course", "lab", "--to", str(folder)]
     with serving(command, tmp) as (url, token):
         page = browser.new_page(viewport=SIZE)
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(STEP_MILLISECONDS)
         yield Lab(url, token, folder, page)
         page.close()
 
@@ -384,7 +384,7 @@ def serving(command: list[str], tmp: Path, environment: Mapping[str, str] = os.e
 
 def wait_for_server(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> tuple[str, str]:
     """Return the address and token that the server writes down when it is up."""
-    deadline = time.monotonic() + patience.PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and server.poll() is None:
         for file in runtime.glob("jpserver-*.json"):
             try:

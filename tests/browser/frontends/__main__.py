@@ -18,7 +18,7 @@ from tests.browser.frontends.marimo import Marimo
 from tests.browser.frontends.table import PAGE, RECORDS, read, rows
 from tests.browser.frontends.trying import Frontend, Tried, try_out
 from tests.shared import ROOT
-from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS, PATIENCE
+from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS, STEP_MILLISECONDS
 from tools.blocks import put, table
 from tools.matrix.environments import LOCKS, uv
 
@@ -36,7 +36,7 @@ def main(chosen: list[str]) -> int:
         folder = Path(name)
         python = installed(folder)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
-        expect.set_options(timeout=PATIENCE)
+        expect.set_options(timeout=STEP_MILLISECONDS)
         ways: dict[str, Frontend] = {
             "JupyterLab": Jupyter(python, browser, LAB),
             "Notebook": Jupyter(python, browser, NOTEBOOK),

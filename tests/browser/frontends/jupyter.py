@@ -11,7 +11,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 
 from tests.browser.frontends.trying import Tried
-from tests.shared.lab import PATIENCE, SIZE, serving
+from tests.shared.lab import SIZE, STEP_MILLISECONDS, serving
 
 # The module that is run, the address of a notebook, and what it has to be told beyond what JupyterLab is told anyway.
 LAB = "jupyterlab", "lab/tree"
@@ -97,13 +97,13 @@ class Jupyter:
     @contextmanager
     def _opened(self, address: str) -> Iterator[Page]:
         page = self._browser.new_page(viewport=SIZE)
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(STEP_MILLISECONDS)
         page.goto(address)
         page.wait_for_selector(".jp-Notebook .jp-Cell")
-        page.wait_for_function(_IDLE, timeout=4 * PATIENCE)
+        page.wait_for_function(_IDLE, timeout=4 * STEP_MILLISECONDS)
         run = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
         page.evaluate(run)
-        page.wait_for_function(_IDLE, timeout=4 * PATIENCE)
+        page.wait_for_function(_IDLE, timeout=4 * STEP_MILLISECONDS)
         yield page
         page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
         page.close()

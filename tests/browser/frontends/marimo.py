@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 from lessons.build.lesson_source import NOTEBOOKS
 from lessons.site.pages import find_widget_cells
 from tests.browser.frontends.trying import Tried
-from tests.shared.lab import PATIENCE, SIZE
+from tests.shared.lab import SIZE, STEP_MILLISECONDS
 
 # Between two cells none may be running for a moment.
 _ENDED = """async () => {
@@ -79,7 +79,7 @@ class Marimo:
             address = f"http://127.0.0.1:{port}/"
             _wait_for(address)
             page = self._browser.new_page(viewport=SIZE)
-            page.set_default_timeout(PATIENCE)
+            page.set_default_timeout(STEP_MILLISECONDS)
             page.goto(address)
             page.locator("[data-status]").first.wait_for()
             page.get_by_test_id("run-button").last.click()

@@ -10,21 +10,18 @@ import hookscope
 from hookscope import samples, widgets
 from hookscope_course.figures import registry
 from hookscope_course.figures.kit.promises import Promises
-from tests.shared.language import gpt2
-from tests.shared.read import IDS, WORDS, Reader
-from tests.shared.recorded import recorded
+from tests.shared.language_models import READER_IDS, READER_WORDS, Reader, gpt2
 from tests.shared.smallest_figure import add_smallest_figure
 
 
 def patched(net: nn.Module) -> Any:
-    options = hookscope.SweepOptions(tokens=WORDS[:5], progress=False)
+    ids, options = READER_IDS[:, :5], hookscope.SweepOptions(tokens=READER_WORDS[:5], progress=False)
     return hookscope.sweep(
-        net, IDS[:, :5], layers="transformer.h.*", source=IDS[:, :5].flip(1), positions=range(5), options=options,
+        net, ids, layers="transformer.h.*", source=ids.flip(1), positions=range(5), options=options,
         metric=lambda output: output.logits[0, -1, 3],
     )  # fmt: skip
 
 
-RECORDING = recorded()
 DIGITS, NINE = samples.digit_cnn, samples.digit(9)
 
 FIGURES: dict[str, Promises] = {
@@ -69,7 +66,7 @@ FIGURES: dict[str, Promises] = {
         model=gpt2,
     ),
     "TokenPicker": Promises(
-        lambda net: widgets.TokenPicker(net, IDS, vocabulary=WORDS),
+        lambda net: widgets.TokenPicker(net, READER_IDS, vocabulary=READER_WORDS),
         {"layer": "blocks.0", "token": 1, "show": "norm", "sample": 1},
         refused=(
             ("layer", "block.2", "did you mean 'blocks.2'"),
@@ -81,11 +78,11 @@ FIGURES: dict[str, Promises] = {
             ("text", "the cat", "no tokenizer"),
         ),
         calls=(
-            (lambda _: widgets.TokenPicker(Reader(), IDS, tokens=["the", "cat"]), "there are 6 positions"),
-            (lambda _: widgets.TokenPicker(Reader(), IDS, tokens=[["the"] * 6]), "1 lists for 2 samples"),
-            (lambda _: widgets.TokenPicker(Reader(), IDS, tokens=[1] * 6), "not a string"),
-            (lambda _: widgets.TokenPicker(Reader(), IDS, vocabulary=["the"]), "the lens makes logits for 10"),
-            (lambda _: widgets.TokenPicker(Reader(), IDS, vocabulary={"the": 0}), "vocabulary is a dict"),
+            (lambda _: widgets.TokenPicker(Reader(), READER_IDS, tokens=["the", "cat"]), "there are 6 positions"),
+            (lambda _: widgets.TokenPicker(Reader(), READER_IDS, tokens=[["the"] * 6]), "1 lists for 2 samples"),
+            (lambda _: widgets.TokenPicker(Reader(), READER_IDS, tokens=[1] * 6), "not a string"),
+            (lambda _: widgets.TokenPicker(Reader(), READER_IDS, vocabulary=["the"]), "the lens makes logits for 10"),
+            (lambda _: widgets.TokenPicker(Reader(), READER_IDS, vocabulary={"the": 0}), "vocabulary is a dict"),
         ),
         model=Reader,
     ),

@@ -9,7 +9,7 @@ import torch
 
 from hookscope_course.figures import CacheGrid
 from hookscope_course.figures.cache_grid.figure import CHANGES
-from tests.shared.language import gpt2
+from tests.shared.language_models import gpt2
 
 MODEL = gpt2()
 INDICES = {"output[:, 3]": 3, "output[:, 3:4]": slice(3, 4), "output[:, -1]": -1, "output": slice(None)}

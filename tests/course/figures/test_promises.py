@@ -22,7 +22,7 @@ from hookscope_course.figures import registry
 from lessons.build import lesson_source
 from tests.course.figures.table import FIGURES
 from tests.shared import ROOT
-from tests.shared.recorded import hooks_on
+from tests.shared.recording_helpers import list_hooks
 
 REASONS = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, traitlets.TraitError)
 CLASS = re.compile(r"^class (\w+)\((?:HookWidget|CodeWidget|Finder)\)", re.MULTILINE)
@@ -168,14 +168,14 @@ def test_the_model_is_left_as_it_was(name: str) -> None:
     modules[1].register_forward_hook(lambda *_: None)
     first, *others = net.parameters()
     first.grad = torch.ones_like(first)
-    hooks, modes = hooks_on(net), [module.training for module in modules]
+    hooks, modes = list_hooks(net), [module.training for module in modules]
     state = {key: tensor.clone() for key, tensor in net.state_dict().items()}
     numbers = torch.get_rng_state()
     figure = FIGURES[name].make(net)
     set_all(figure, FIGURES[name].sets)
     assert bool(figure.png) == FIGURES[name].has_picture
     assert FIGURES[name].is_random or torch.equal(torch.get_rng_state(), numbers)
-    assert hooks_on(net) == hooks
+    assert list_hooks(net) == hooks
     assert [module.training for module in modules] == modes
     assert all(torch.equal(tensor, state[key]) for key, tensor in net.state_dict().items())
     assert torch.equal(first.grad, torch.ones_like(first))

@@ -19,9 +19,8 @@ from hookscope_course.learner import copies
 from hookscope_course.learner.copies import Copy, CopyError
 from hookscope_course.learner.progress import record_solved
 from hookscope_course.paths import NOTEBOOKS
-from tests.shared import ROOT
-from tests.shared.disks import a_small_disk
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE, ROOT
+from tests.shared.small_disk import mount_small_disk
 
 
 def page(words: str) -> str:
@@ -243,7 +242,7 @@ def test_several_at_once_do_it_once(copy: Copy) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 64 kB."""
-    with a_small_disk(tmp_path / "disk", "64k") as disk:
+    with mount_small_disk(tmp_path / "disk", "64k") as disk:
         yield disk
 
 

@@ -17,7 +17,7 @@ from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from hookscope_course.practice.question import label, question
 from lessons.build import lesson_source
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 PAGES = list_chapters(NOTEBOOKS)
 # By chapter: answers whose words or digits stand above their question, and why they give nothing away there.

@@ -16,8 +16,8 @@ from hookscope_course.learner import progress
 from hookscope_course.learner.copies import STATE_FOLDER, Copy
 from hookscope_course.learner.progress import Progress, read_solved, record_solved
 from hookscope_course.paths import NOTEBOOKS
+from tests.shared import PATIENCE
 from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
-from tests.shared.patience import PATIENCE
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import hookscope
 from hookscope import OverwrittenError, capture
 from hookscope.captures import NotCapturedError
 from tests.shared.awkward import Do, Net
-from tests.shared.captured import X, small
+from tests.shared.capture_runs import X, make_small_net
 
 
 def aliased(alias: Any) -> Net:
@@ -72,7 +72,7 @@ def test_a_reference_is_refused_where_torch_counts_writes(name: str) -> None:
 
 
 def test_the_error_names_the_layer_and_who_wrote_and_says_what_to_type() -> None:
-    net = small()
+    net = make_small_net()
     with torch.no_grad(), capture(net, inputs=True, copy=False) as seen:
         net(X)
     assert seen.overwritten == {"0": "layer 1 (ReLU)"}
@@ -123,7 +123,7 @@ def test_a_reference_shares_the_memory_and_a_copy_does_not() -> None:
 
 
 def test_what_torch_counts_no_writes_to_is_copied() -> None:
-    net = small()
+    net = make_small_net()
     with torch.inference_mode(), capture(net, copy=False) as seen:
         net(X)
     assert seen["0"].output.item() == -4
@@ -134,14 +134,14 @@ def test_what_torch_counts_no_writes_to_is_copied() -> None:
 
 
 def test_a_converted_output_is_nobody_elses() -> None:
-    net = small()
+    net = make_small_net()
     with torch.no_grad(), capture(net, copy=False, dtype=torch.float64) as seen:
         net(X)
     assert seen["0"].output.item() == -4
 
 
 def test_gradients_are_copies_also_beside_references() -> None:
-    net, leaf = small(), torch.tensor([[1.0, 3.0]], requires_grad=True)
+    net, leaf = make_small_net(), torch.tensor([[1.0, 3.0]], requires_grad=True)
     with capture(net, gradients=True, copy=False) as seen:
         y = net(leaf)
         for _ in range(2):
@@ -155,7 +155,7 @@ def test_gradients_are_copies_also_beside_references() -> None:
     ids=["deepcopy", "pickle"],
 )
 def test_a_copy_of_references_keeps_what_is_right_and_refuses_the_rest(how: Any) -> None:
-    net = small()
+    net = make_small_net()
     with torch.no_grad(), capture(net, copy=False) as seen:
         y = net(X)
     again = how(seen)
@@ -168,7 +168,7 @@ def test_a_copy_of_references_keeps_what_is_right_and_refuses_the_rest(how: Any)
 
 
 def test_a_picture_of_what_was_overwritten_is_refused() -> None:
-    net = small()
+    net = make_small_net()
     with torch.no_grad(), capture(net, copy=False) as seen:
         net(X)
     with pytest.raises(OverwrittenError, match="output of layer '0'"):

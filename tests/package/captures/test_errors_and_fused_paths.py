@@ -11,7 +11,7 @@ from torch import nn
 import hookscope
 from hookscope import capture
 from hookscope.layers import Modules, find_fused
-from tests.shared.captured import Between
+from tests.shared.capture_runs import Between
 
 # --- what an error says
 

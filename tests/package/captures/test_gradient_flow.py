@@ -13,7 +13,7 @@ from torch import nn
 from hookscope import capture, gradient_flow
 from hookscope.captures.call import NotCapturedError
 from tests.shared.awkward import Do, Net
-from tests.shared.clocks import python_calls
+from tests.shared.fake_clock import count_python_calls
 
 
 def doubling() -> nn.Sequential:
@@ -107,7 +107,7 @@ def test_thousands_of_calls_are_shortened_with_a_word_at_little_cost():
         return picture._repr_mimebundle_() | {"of the capture": seen._repr_mimebundle_()["text/html"]}
 
     many = shown(3000)  # and matplotlib is imported
-    assert python_calls(lambda: shown(1600)) < 2 * python_calls(lambda: shown(400))
+    assert count_python_calls(lambda: shown(1600)) < 2 * count_python_calls(lambda: shown(400))
     for text in (many["text/html"].partition("</figure>")[2], many["text/plain"], many["of the capture"]):
         assert len(text) < 200_000
         assert "and 2,600 more rows" in text

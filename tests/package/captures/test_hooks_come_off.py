@@ -9,7 +9,7 @@ from torch import nn
 from hookscope import capture, census
 from hookscope.captures.call import NotCapturedError
 from tests.shared.awkward import Do
-from tests.shared.captured import X, small
+from tests.shared.capture_runs import X, make_small_net
 
 
 @pytest.mark.parametrize("stop", [ValueError("stop"), KeyboardInterrupt()])
@@ -29,7 +29,7 @@ def test_hooks_come_off_and_the_error_carries_what_was_captured(stop):
 
 
 def test_two_captures_nest_and_one_can_be_entered_again():
-    net = small()
+    net = make_small_net()
     with torch.no_grad(), capture(net, "0") as outer:
         with capture(net, "0", "2") as inner:
             net(X)

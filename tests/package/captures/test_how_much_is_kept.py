@@ -9,11 +9,11 @@ from torch import nn
 from hookscope import capture, census
 from hookscope.captures.call import NotCapturedError
 from tests.shared.awkward import Do
-from tests.shared.captured import X, small
+from tests.shared.capture_runs import X, make_small_net
 
 
 def test_stats_in_place_of_tensors():
-    net = small()
+    net = make_small_net()
     with capture(net, gradients=True, inputs=True, stats=True) as seen:
         net(torch.tensor([[1.0, 3.0], [0.0, -1.0]])).sum().backward()
     stats = seen["0"].stats  # 8 and -2
@@ -55,7 +55,7 @@ def test_stats_are_right_for_every_kind_of_tensor(values, expected):
 
 
 def test_grad_stats_of_two_passes_are_refused():
-    net = small()
+    net = make_small_net()
     with capture(net, gradients=True, stats=True) as seen:
         loss = net(torch.tensor([[1.0, 3.0]])).sum()
         loss.backward(retain_graph=True)

@@ -16,7 +16,7 @@ from hookscope import capture, gradient_flow
 from hookscope.captures.stats import Stats, compute_stats
 from hookscope.captures.storage_options import keep_fallback
 from tests.shared.awkward import Do
-from tests.shared.rows import check_each
+from tests.shared.table_checks import check_each
 
 
 def nested(layout: torch.layout) -> Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 from hookscope import capture
 from tests.shared import awkward
 from tests.shared.awkward import Do, Net, deep_clone, difference, tensors_in
-from tests.shared.captured import small
+from tests.shared.capture_runs import make_small_net
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ def test_memory_is_flat_over_many_passes():
     """A leak grows in every hundred passes; a list that Python or torch keeps for later grows once."""
     import tracemalloc
 
-    net = small()
+    net = make_small_net()
     seen = capture(net, gradients=True, inputs=True)
     tensors, nbytes = [], []
     gc.collect()

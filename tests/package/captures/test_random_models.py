@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.shared.awkward import Case, Do, Pair, Result, seed, tensors_in
-from tests.shared.captured import check
+from tests.shared.capture_runs import compare_runs
 
 # Every tensor is 2 × 4, so that anything can be passed to anything.
 LEAVES: dict[str, Callable[[], nn.Module]] = {
@@ -117,7 +117,7 @@ def is_captured(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None
         model = build(tree, [])
         return model, (torch.randn(2, 4).requires_grad_(requires_grad),), {}
 
-    error = check(case, mode, gradients=mode == "grad", inputs=inputs)
+    error = compare_runs(case, mode, gradients=mode == "grad", inputs=inputs)
     event(f"{mode}: {error.split(':')[0] or 'fine'}")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from hookscope.pytree import find_tensors
-from tests.shared.language import IDS, gpt2
+from tests.shared.language_models import IDS, gpt2
 from tests.shared.networks import resnet18
 
 IMAGES = torch.randn(6, 3, 64, 64, generator=torch.Generator().manual_seed(1))

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture
+from tests.shared import PATIENCE
 from tests.shared.awkward import Do
-from tests.shared.patience import PATIENCE
 
 X, Y = torch.full((1,), 1.0), torch.full((1,), 10.0)
 

@@ -9,7 +9,7 @@ from torch import nn
 from hookscope import capture, gradient_flow
 from hookscope.captures.call import NotCapturedError
 from hookscope.layers import LayerNotFoundError
-from tests.shared.captured import small
+from tests.shared.capture_runs import make_small_net
 
 
 def test_uncalled_layers_are_listed_with_a_reason():
@@ -34,7 +34,7 @@ def test_uncalled_layers_are_listed_with_a_reason():
 
 
 def test_its_table_gives_each_output_once_with_its_gradient_kept_too():
-    net = small()
+    net = make_small_net()
     with capture(net, gradients=True) as seen:
         net(torch.ones(1, 2)).sum().backward()
     assert [row["output"] for row in seen.table().rows] == ["(1, 1)"] * 3
@@ -67,7 +67,7 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
 )
 def test_contradictory_options_are_refused_early(options, message):
     with pytest.raises(ValueError, match=message):
-        capture(small(), **options)
+        capture(make_small_net(), **options)
 
 
 def test_why_nothing_was_called_is_said_where_it_is_asked():

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from hookscope import capture, edit
 from hookscope.captures import call
 from hookscope.captures.stats import compute_stats
+from tests.shared import PATIENCE
 from tests.shared.awkward import Net
-from tests.shared.patience import PATIENCE
 
 
 def test_memory_of_an_attribute_that_numpy_shares_stays_where_it_is() -> None:

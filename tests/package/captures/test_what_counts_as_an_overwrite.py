@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from hookscope.captures.inplace import watch
-from tests.shared.captured import Between
+from tests.shared.capture_runs import Between
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from torch import nn
 from hookscope import LayerNotFoundError, capture
 from hookscope.captures.call import NotCapturedError
 from tests.shared.awkward import Do
-from tests.shared.captured import X, small
+from tests.shared.capture_runs import X, make_small_net
 
 
 def test_gradients_add_up_over_passes_as_in_tensor_grad():
-    net = small()
+    net = make_small_net()
     with capture(net, gradients=True) as seen:
         loss = net(torch.tensor([[1.0, 3.0]])).sum()
         loss.backward(retain_graph=True)
@@ -64,7 +64,7 @@ def test_a_layer_called_twice_has_two_calls_and_no_single_output():
 
 
 def test_inference_mode_gives_usable_outputs():
-    net = small()
+    net = make_small_net()
     with torch.inference_mode(), capture(net) as seen:
         net(X)
     output = seen["0"].output

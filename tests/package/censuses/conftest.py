@@ -5,7 +5,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.census import census
-from tests.shared.hooked import Net
+from tests.package.censuses.census_helpers import Net
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from hookscope.censuses.census import census, removing_new_hooks
-from tests.shared.hooked import nothing
+from tests.package.censuses.census_helpers import do_nothing
 
 
 def with_pruning():
@@ -48,7 +48,7 @@ def test_hooks_that_torch_registered_are_listed_and_left_alone(how):
     theirs.assert_none()
     with pytest.raises(AssertionError, match="torch/nn/"):
         theirs.assert_none(include_torch=True)
-    model[0].register_forward_hook(nothing)
+    model[0].register_forward_hook(do_nothing)
     assert census(model).remove_all() == 1
     assert list(census(model)) == list(theirs)
     assert model(torch.ones(1, 2)).shape == (1, 2)
@@ -77,7 +77,7 @@ def test_what_torch_registers_inside_stays(how):
     model = nn.Sequential()
     with removing_new_hooks(model) as removed:
         model.append(TORCHS_OWN[how]())
-        model[0].register_forward_hook(nothing)
+        model[0].register_forward_hook(do_nothing)
     assert len(removed) == 1
     assert len(census(model)) >= 1
     assert model(torch.ones(1, 2)).shape == (1, 2)

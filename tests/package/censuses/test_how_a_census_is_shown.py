@@ -13,12 +13,12 @@ import torch.optim.optimizer as torch_optimizer
 from torch import nn
 
 from hookscope.censuses.census import Census, HookEntry, census
-from tests.shared.hooked import nothing, place
+from tests.package.censuses.census_helpers import do_nothing, find_location
 
 
 def test_a_census_is_a_sequence_that_does_not_change(net):
-    net.fc.register_forward_hook(nothing)
-    net.conv1.register_forward_pre_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
+    net.conv1.register_forward_pre_hook(do_nothing)
     found = census(net)
     assert isinstance(found, Census)
     assert len(found) == 2
@@ -31,13 +31,13 @@ def test_a_census_is_a_sequence_that_does_not_change(net):
         found[0].kind = "forward"
     with pytest.raises(TypeError):
         found[0] = found[1]
-    net.fc.register_forward_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
     assert len(found) == 2
 
 
 def test_the_text_is_a_table_without_anything_that_changes_from_run_to_run(net):
-    there = place(nothing)
-    handle = net.fc.register_forward_hook(nothing)
+    there = find_location(do_nothing)
+    handle = net.fc.register_forward_hook(do_nothing)
     before = repr(census(net))
     assert before.splitlines() == [
         "1 hook on Net",
@@ -48,7 +48,7 @@ def test_the_text_is_a_table_without_anything_that_changes_from_run_to_run(net):
     assert "_id" not in repr(census(net)[0])
     entry = repr(census(net)[0])
     handle.remove()
-    net.fc.register_forward_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
     assert (repr(census(net)), repr(census(net)[0])) == (before, entry)
     assert str(census(net)[0]) == f"forward hook nothing on fc ({there})"
 
@@ -63,10 +63,10 @@ def test_an_empty_census_says_so(net):
 
 
 def test_global_hooks_are_counted_apart(net):
-    torch_module.register_module_forward_hook(nothing)
+    torch_module.register_module_forward_hook(do_nothing)
     assert repr(census(net)).splitlines()[0] == "0 hooks on Net and 1 global hook"
-    net.register_forward_hook(nothing)
-    torch_optimizer.register_optimizer_step_pre_hook(nothing)
+    net.register_forward_hook(do_nothing)
+    torch_optimizer.register_optimizer_step_pre_hook(do_nothing)
     assert repr(census(net)).splitlines()[0] == "1 hook on Net and 2 global hooks"
     assert repr(census(net, include_global=False)).splitlines()[0] == "1 hook on Net"
     assert repr(census()).splitlines()[0] == "2 global hooks"
@@ -74,7 +74,7 @@ def test_global_hooks_are_counted_apart(net):
 
 def test_the_html_is_a_table_with_headers_and_escaped():
     model = nn.ModuleDict({"<img src=x onerror=alert(1)>": nn.ReLU()})
-    next(model.children()).register_forward_hook(nothing)
+    next(model.children()).register_forward_hook(do_nothing)
     bundle = census(model)._repr_mimebundle_()
     assert bundle["text/plain"] == repr(census(model))
 
@@ -93,16 +93,16 @@ def test_the_html_is_a_table_with_headers_and_escaped():
 
 
 def test_assert_none_says_what_where_and_the_way_out(net):
-    net.fc.register_forward_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
     with pytest.raises(AssertionError) as caught:
         census(net).assert_none("End of the chapter")
     lines = str(caught.value).splitlines()
     assert lines[0] == "End of the chapter: 1 hook on Net"
-    assert lines[1].startswith(f"  forward hook nothing on fc ({place(nothing)})")
+    assert lines[1].startswith(f"  forward hook nothing on fc ({find_location(do_nothing)})")
     assert "remove()" in lines[2]
     assert "remove_all()" in lines[2]
     for _ in range(40):
-        net.fc.register_forward_hook(nothing)
+        net.fc.register_forward_hook(do_nothing)
     with pytest.raises(AssertionError, match=r"41 hooks on Net(\n.*){20}\n  and 21 more\n"):
         census(net).assert_none()
 
@@ -116,7 +116,7 @@ def test_other_things_are_refused(target):
 def test_a_census_keeps_nothing_alive():
     big = torch.ones(10)
     model = nn.Sequential(nn.ReLU())
-    model[0].register_forward_hook(functools.partial(nothing, big))
+    model[0].register_forward_hook(functools.partial(do_nothing, big))
     found = census(model)
     gone = [weakref.ref(model), weakref.ref(big)]
     del model, big

@@ -10,15 +10,15 @@ import torch.optim.optimizer as torch_optimizer
 from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.census import census, removing_new_hooks
-from tests.shared.hooked import Net, nothing, place
-from tests.shared.patience import PATIENCE
+from tests.package.censuses.census_helpers import Net, do_nothing, find_location
+from tests.shared import PATIENCE
 
 
 def test_new_hooks_go_and_old_ones_stay(net):
-    old = net.fc.register_forward_hook(nothing)
+    old = net.fc.register_forward_hook(do_nothing)
     with removing_new_hooks(net) as removed:
         net.fc.register_forward_hook(print)
-        net.conv1.weight.register_hook(nothing)
+        net.conv1.weight.register_hook(do_nothing)
         assert removed == []
     assert [str(entry).split(" (")[0] for entry in removed] == [
         "tensor hook nothing on conv1.weight",
@@ -32,16 +32,16 @@ def test_hooks_that_nobody_named_go_too(net):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     leaf = torch.ones(1, requires_grad=True)
     with removing_new_hooks() as removed:
-        net.fc.register_full_backward_hook(nothing)
-        leaf.register_hook(nothing)
-        leaf.register_post_accumulate_grad_hook(nothing)
+        net.fc.register_full_backward_hook(do_nothing)
+        leaf.register_hook(do_nothing)
+        leaf.register_post_accumulate_grad_hook(do_nothing)
         inner = leaf * 2
-        inner.register_hook(nothing)
-        optimizer.register_step_pre_hook(nothing)
-        net.register_load_state_dict_post_hook(nothing)
-        torch_module.register_module_forward_pre_hook(nothing)
-        torch_optimizer.register_optimizer_step_post_hook(nothing)
-        torch.autograd.graph.register_multi_grad_hook([leaf], nothing)
+        inner.register_hook(do_nothing)
+        optimizer.register_step_pre_hook(do_nothing)
+        net.register_load_state_dict_post_hook(do_nothing)
+        torch_module.register_module_forward_pre_hook(do_nothing)
+        torch_optimizer.register_optimizer_step_post_hook(do_nothing)
+        torch.autograd.graph.register_multi_grad_hook([leaf], do_nothing)
     assert [entry.kind for entry in removed] == [
         "full_backward",
         "tensor",
@@ -53,10 +53,10 @@ def test_hooks_that_nobody_named_go_too(net):
         "global optimizer step_post",
         "tensor",
     ]
-    assert str(removed[0]) == f"full_backward hook nothing on (Linear) ({place(nothing)})"
+    assert str(removed[0]) == f"full_backward hook nothing on (Linear) ({find_location(do_nothing)})"
     assert [entry.owner for entry in removed[-4:]] == ["Net", "", "", "Tensor"]
     assert len(census(net, optimizer, leaf, inner)) == 0
-    net.fc.register_backward_hook(nothing)  # the latch is lifted here as well
+    net.fc.register_backward_hook(do_nothing)  # the latch is lifted here as well
 
 
 def test_hooks_on_nodes_and_on_tensors_that_only_the_graph_holds():
@@ -79,8 +79,8 @@ def test_a_model_that_can_no_longer_be_read_does_not_keep_its_hooks(net):
 
     def block():
         with removing_new_hooks(net):
-            leaf.register_hook(nothing)
-            torch_module.register_module_forward_hook(nothing)
+            leaf.register_hook(do_nothing)
+            torch_module.register_module_forward_hook(do_nothing)
             del net._modules
 
     with pytest.raises(AttributeError):
@@ -95,14 +95,14 @@ def test_hooks_registered_from_code_without_a_module_name():
             "from collections import OrderedDict\nkept = OrderedDict()\nhandle = Handle(kept)",
             {"Handle": RemovableHandle},
         )
-        leaf.register_hook(nothing)
+        leaf.register_hook(do_nothing)
     assert len(removed) == 1
 
 
 def test_hooks_registered_inside_a_forward_pass_go_too(net):
     def adder(module, args, output):
-        module.register_forward_hook(nothing)
-        output.register_hook(nothing)
+        module.register_forward_hook(do_nothing)
+        output.register_hook(do_nothing)
 
     net.fc.register_forward_hook(adder)
     with removing_new_hooks() as removed:
@@ -114,19 +114,19 @@ def test_hooks_registered_inside_a_forward_pass_go_too(net):
 
 def test_hooks_taken_off_inside_are_not_reported(net):
     with removing_new_hooks(net) as removed:
-        with net.fc.register_forward_hook(nothing):
+        with net.fc.register_forward_hook(do_nothing):
             pass
-        net.fc.register_forward_hook(nothing).remove()
+        net.fc.register_forward_hook(do_nothing).remove()
     assert removed == []
 
 
 def test_blocks_may_be_nested(net):
     with removing_new_hooks() as outer:
-        net.fc.register_forward_hook(nothing)
+        net.fc.register_forward_hook(do_nothing)
         with removing_new_hooks() as inner:
-            net.conv1.register_forward_hook(nothing)
+            net.conv1.register_forward_hook(do_nothing)
         assert len(census(net)) == 1
-        net.conv1.register_forward_hook(nothing)  # the outer block watches on
+        net.conv1.register_forward_hook(do_nothing)  # the outer block watches on
     assert [len(inner), len(outer)] == [1, 2]
     assert len(census(net)) == 0
 
@@ -149,7 +149,7 @@ def test_hooks_of_another_kind_of_handle_stay(net):
     kept = types.SimpleNamespace(hooks=__import__("collections").OrderedDict())
     with removing_new_hooks() as removed:
         handle = RemovableHandle(kept.hooks)
-        kept.hooks[handle.id] = nothing
+        kept.hooks[handle.id] = do_nothing
     assert removed == []
     assert list(kept.hooks) == [handle.id]
 
@@ -160,8 +160,8 @@ def test_another_threads_hooks_stay_unless_the_model_is_named(net):
 
     def work():
         inside.wait(PATIENCE)
-        net.fc.register_forward_hook(nothing)
-        other.fc.register_forward_hook(nothing)
+        net.fc.register_forward_hook(do_nothing)
+        other.fc.register_forward_hook(do_nothing)
         done.set()
 
     thread = threading.Thread(target=work)
@@ -181,10 +181,10 @@ def test_many_threads_at_once():
     def work(model):
         for _ in range(20):
             with removing_new_hooks() as removed:
-                model.fc.register_forward_hook(nothing)
-                model.fc.weight.register_hook(nothing)
+                model.fc.register_forward_hook(do_nothing)
+                model.fc.weight.register_hook(do_nothing)
             counts.append(len(removed))
-        model.conv1.register_forward_hook(nothing)
+        model.conv1.register_forward_hook(do_nothing)
 
     threads = [threading.Thread(target=work, args=[model]) for model in models]
     for thread in threads:
@@ -210,11 +210,11 @@ def test_somebody_else_may_watch_the_handles_meanwhile(net):
     RemovableHandle.__init__ = theirs
     first.__exit__(None, None, None)
     assert RemovableHandle.__init__ is theirs
-    net.fc.register_forward_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
     assert (len(calls), len(census(net))) == (1, 1)
     RemovableHandle.__init__ = ours
     with removing_new_hooks() as removed:
-        net.fc.register_forward_hook(nothing)
+        net.fc.register_forward_hook(do_nothing)
     assert len(removed) == 1
     assert RemovableHandle.__init__ is torchs
 

@@ -6,7 +6,7 @@ import torch.nn.modules.module as torch_module
 
 from hookscope.censuses.census import census
 from hookscope.layers import LayerNotFoundError
-from tests.shared.hooked import kinds, nothing
+from tests.package.censuses.census_helpers import do_nothing, list_kinds
 
 
 def test_a_model_without_its_hooks_works_as_before(net):
@@ -16,7 +16,7 @@ def test_a_model_without_its_hooks_works_as_before(net):
     net.conv1.register_forward_hook(lambda module, args, output: output * 0)
     net.fc.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     net.fc.weight.register_hook(lambda grad: grad * 0)
-    net.register_full_backward_hook(nothing)
+    net.register_full_backward_hook(do_nothing)
     assert not torch.equal(net(x), expected)
     training = [module.training for module in net.modules()]
     seed = torch.get_rng_state()
@@ -29,9 +29,9 @@ def test_a_model_without_its_hooks_works_as_before(net):
 
 
 def test_only_what_was_counted_goes(net):
-    net.fc.register_forward_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
     early = census(net)
-    later = net.fc.register_forward_hook(nothing)
+    later = net.fc.register_forward_hook(do_nothing)
     assert early.remove_all() == 1
     assert list(net.fc._forward_hooks) == [later.id]
     assert early.remove_all() == 0
@@ -39,8 +39,8 @@ def test_only_what_was_counted_goes(net):
 
 
 def test_a_hook_that_is_gone_already_does_not_count(net):
-    handle = net.fc.register_forward_hook(nothing)
-    net.fc.register_forward_hook(nothing)
+    handle = net.fc.register_forward_hook(do_nothing)
+    net.fc.register_forward_hook(do_nothing)
     found = census(net)
     handle.remove()
     assert found.remove_all() == 1
@@ -48,10 +48,10 @@ def test_a_hook_that_is_gone_already_does_not_count(net):
 
 def test_kind_and_layer_choose(net):
     for layer in (net, net.conv1, net.fc):
-        layer.register_forward_hook(nothing)
-        layer.register_full_backward_hook(nothing)
-    net.fc.bias.register_hook(nothing)
-    torch_module.register_module_forward_hook(nothing)
+        layer.register_forward_hook(do_nothing)
+        layer.register_full_backward_hook(do_nothing)
+    net.fc.bias.register_hook(do_nothing)
+    torch_module.register_module_forward_hook(do_nothing)
     found = census(net)
     assert [entry.kind for entry in found.filter(layer="fc")] == ["forward", "full_backward", "tensor"]
     assert [entry.where for entry in found.filter(kind="forward")] == ["(root)", "conv1", "fc"]
@@ -82,35 +82,35 @@ def test_after_the_last_backward_hook_either_kind_may_come(net, first):
     layer = net.fc
     register = {"legacy": layer.register_backward_hook, "full": layer.register_full_backward_hook}
     other = register["full" if first == "legacy" else "legacy"]
-    handle = register[first](nothing)
-    kept = register[first](nothing)
+    handle = register[first](do_nothing)
+    kept = register[first](do_nothing)
     handle.remove()
     with pytest.raises(RuntimeError, match="Cannot use both"):
-        other(nothing)
+        other(do_nothing)
     census(net).remove_all(kind="forward")
     with pytest.raises(RuntimeError, match="Cannot use both"):
-        other(nothing)
+        other(do_nothing)
     assert census(net).remove_all() == 1
     assert kept.id not in layer._backward_hooks
-    other(nothing)
+    other(do_nothing)
     assert census(net)[0].kind == ("full_backward" if first == "legacy" else "backward (legacy)")
 
 
 def test_the_global_latch_goes_too():
-    torch_module.register_module_backward_hook(nothing)
+    torch_module.register_module_backward_hook(do_nothing)
     with pytest.raises(RuntimeError, match="Cannot use both"):
-        torch_module.register_module_full_backward_hook(nothing)
+        torch_module.register_module_full_backward_hook(do_nothing)
     census().remove_all()
-    torch_module.register_module_full_backward_hook(nothing)
-    assert kinds() == ["global full_backward"]
+    torch_module.register_module_full_backward_hook(do_nothing)
+    assert list_kinds() == ["global full_backward"]
 
 
 def test_a_backward_hook_left_on_the_layer_keeps_its_kind(net):
-    net.fc.register_backward_hook(nothing)
+    net.fc.register_backward_hook(do_nothing)
     found = census(net)
-    net.fc.register_backward_hook(nothing)
+    net.fc.register_backward_hook(do_nothing)
     found.remove_all()
-    assert kinds(net) == ["backward (legacy)"]
+    assert list_kinds(net) == ["backward (legacy)"]
 
 
 def test_a_full_backward_hook_still_fires_for_a_graph_built_before(net):

@@ -14,7 +14,7 @@ import torch.optim.optimizer as torch_optimizer
 from torch import nn
 
 from hookscope.censuses.census import KINDS, census
-from tests.shared.hooked import Net, kinds, nothing, place
+from tests.package.censuses.census_helpers import Net, do_nothing, find_location, list_kinds
 
 ON_MODULE = {
     "forward_pre": nn.Module.register_forward_pre_hook,
@@ -77,11 +77,11 @@ def entry_table(name):
 
 @pytest.mark.parametrize("kind", ON_MODULE)
 def test_every_kind_of_module_hook(net, kind):
-    handle = ON_MODULE[kind](net.fc, nothing)
+    handle = ON_MODULE[kind](net.fc, do_nothing)
     (entry,) = census(net)
     assert entry.kind == kind
     assert (entry.layer, entry.tensor, entry.callable, entry.options) == ("fc", "", "nothing", ())
-    assert entry.location == place(nothing)
+    assert entry.location == find_location(do_nothing)
     assert (entry.by_torch, entry.owner) == (False, "Net")
     assert census(net).remove_all() == 1
     assert len(census(net)) == 0
@@ -94,7 +94,7 @@ def test_every_kind_of_tensor_hook(net, kind, on):
     net.bn.running_mean.requires_grad_()
     lone = torch.ones(1, requires_grad=True)
     tensor = {"parameter": net.bn.weight, "buffer": net.bn.running_mean, "leaf": lone}[on]
-    ON_TENSOR[kind](tensor, nothing)
+    ON_TENSOR[kind](tensor, do_nothing)
     (entry,) = census(net, lone)
     assert entry.kind == kind
     expected = {
@@ -112,7 +112,7 @@ def test_a_hook_on_a_tensor_inside_the_graph():
     y = torch.ones(1, requires_grad=True) * 2
     fired = []
     y.register_hook(fired.append)
-    assert kinds(y) == ["tensor"]
+    assert list_kinds(y) == ["tensor"]
     assert census(y).remove_all() == 1
     y.backward()
     assert fired == []
@@ -121,7 +121,7 @@ def test_a_hook_on_a_tensor_inside_the_graph():
 @pytest.mark.parametrize("kind", ON_OPTIMIZER)
 def test_every_kind_of_optimizer_hook(net, kind):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    ON_OPTIMIZER[kind](optimizer, nothing)
+    ON_OPTIMIZER[kind](optimizer, do_nothing)
     (entry,) = census(net, optimizer)
     assert (entry.kind, entry.layer, entry.where, entry.owner) == (kind, None, "(SGD)", "SGD")
     assert census(net) is not None
@@ -132,7 +132,7 @@ def test_every_kind_of_optimizer_hook(net, kind):
 
 @pytest.mark.parametrize("kind", GLOBAL)
 def test_every_kind_of_global_hook(net, kind):
-    GLOBAL[kind](nothing)
+    GLOBAL[kind](do_nothing)
     for found in (census(), census(net)):
         (entry,) = found
         assert (entry.kind, entry.layer, entry.owner, entry.callable) == (kind, None, "", "nothing")
@@ -146,16 +146,16 @@ def test_public_state_dict_hooks_too(net):
     if not hasattr(net, "register_state_dict_post_hook"):  # before torch 2.5
         pytest.skip("this torch has the private ones only")
     net.register_state_dict_post_hook(lambda *args: None)
-    net.register_load_state_dict_pre_hook(nothing)
-    assert kinds(net) == ["state_dict_post", "load_state_dict_pre"]
+    net.register_load_state_dict_pre_hook(do_nothing)
+    assert list_kinds(net) == ["state_dict_post", "load_state_dict_pre"]
     assert census(net)[1].callable == "nothing"
 
 
 def test_options_are_shown_and_go_with_the_hook(net):
-    net.fc.register_forward_hook(nothing, with_kwargs=True, always_call=True)
-    net.fc.register_forward_pre_hook(nothing, with_kwargs=True)
-    net.fc.register_forward_hook(nothing, always_call=True)
-    net.fc.register_forward_hook(nothing, prepend=True)
+    net.fc.register_forward_hook(do_nothing, with_kwargs=True, always_call=True)
+    net.fc.register_forward_pre_hook(do_nothing, with_kwargs=True)
+    net.fc.register_forward_hook(do_nothing, always_call=True)
+    net.fc.register_forward_hook(do_nothing, prepend=True)
     found = census(net)
     assert [entry.options for entry in found] == [
         ("with_kwargs",),
@@ -174,7 +174,7 @@ def test_the_marks_of_global_hooks_go_too():
     options = {"always_call": True}
     if hasattr(torch_module, "_global_forward_hooks_with_kwargs"):
         options["with_kwargs"] = True
-    torch_module.register_module_forward_hook(nothing, **options)
+    torch_module.register_module_forward_hook(do_nothing, **options)
     assert set(census()[0].options) == set(options)
     assert census().remove_all() == 1
     assert not torch_module._global_forward_hooks_always_called
@@ -185,12 +185,12 @@ def test_the_marks_of_global_hooks_go_too():
 
 
 def test_the_order_is_that_of_the_layers_then_the_kinds_then_the_tensors(net):
-    torch_module.register_module_forward_hook(nothing)
-    net.fc.weight.register_hook(nothing)
-    net.fc.register_forward_hook(nothing)
-    net.fc.register_forward_pre_hook(nothing)
-    net.conv1.register_full_backward_hook(nothing)
-    net.register_forward_hook(nothing)
+    torch_module.register_module_forward_hook(do_nothing)
+    net.fc.weight.register_hook(do_nothing)
+    net.fc.register_forward_hook(do_nothing)
+    net.fc.register_forward_pre_hook(do_nothing)
+    net.conv1.register_full_backward_hook(do_nothing)
+    net.register_forward_hook(do_nothing)
     assert [(entry.kind, entry.where) for entry in census(net)] == [
         ("forward", "(root)"),
         ("full_backward", "conv1"),
@@ -204,16 +204,16 @@ def test_the_order_is_that_of_the_layers_then_the_kinds_then_the_tensors(net):
 def test_shared_modules_and_tied_parameters_count_once(net):
     model = nn.ModuleDict({"a": net.fc, "b": net.fc, "c": nn.Linear(2, 3)})
     model["c"].weight = net.fc.weight
-    net.fc.register_forward_hook(nothing)
-    net.fc.weight.register_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
+    net.fc.weight.register_hook(do_nothing)
     assert [entry.where for entry in census(model)] == ["a", "a.weight"]
     assert [entry.owner for entry in census(net, model, net.fc.weight)] == ["Net", "Net"]
 
 
 def test_two_targets_of_one_class_can_be_told_apart(net):
     other = Net()
-    net.fc.register_forward_hook(nothing)
-    other.fc.register_forward_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
+    other.fc.register_forward_hook(do_nothing)
     found = census(net, other)
     assert [entry.owner for entry in found] == ["Net", "Net #2"]
     assert repr(found).startswith("2 hooks on Net, Net #2\n")
@@ -224,7 +224,7 @@ def test_two_targets_of_one_class_can_be_told_apart(net):
 
 
 def test_a_copied_model_has_hooks_of_its_own(net):
-    net.fc.register_forward_hook(nothing)
+    net.fc.register_forward_hook(do_nothing)
     twin = copy.deepcopy(net)
     assert len(census(twin)) == 1
     assert census(twin).remove_all() == 1
@@ -234,7 +234,7 @@ def test_a_copied_model_has_hooks_of_its_own(net):
 def test_a_hook_that_is_no_callable_at_all_is_listed():
     x = torch.ones(1, requires_grad=True)
     x.register_hook(None)  # torch does not look before backward()
-    assert kinds(x) == ["tensor"]
+    assert list_kinds(x) == ["tensor"]
     assert census(x).remove_all() == 1
     x.sum().backward()
 
@@ -247,7 +247,7 @@ def test_scripted_modules(net):
         warnings.simplefilter("ignore")
         scripted = torch.jit.script(net)
     assert len(census(scripted)) == 0
-    scripted.fc.weight.register_hook(nothing)
+    scripted.fc.weight.register_hook(do_nothing)
     assert [entry.where for entry in census(scripted)] == ["fc.weight"]
     assert census(scripted).remove_all() == 1
     assert len(census(scripted)) == 0
@@ -261,7 +261,7 @@ def test_lazy_parameters_and_missing_dicts_are_no_trouble():
         warnings.simplefilter("ignore")
         model = nn.Sequential(nn.LazyConv2d(1, 1))
     del model.__dict__["_state_dict_pre_hooks"]  # as in a module pickled by an older torch
-    assert set(kinds(model)) == {"forward_pre", "load_state_dict_pre"}
+    assert set(list_kinds(model)) == {"forward_pre", "load_state_dict_pre"}
 
 
 def test_a_forward_that_somebody_replaced_is_said_and_is_no_hook():

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hookscope.censuses.census import census
-from tests.shared.hooked import nothing, place
+from tests.package.censuses.census_helpers import do_nothing, find_location
 
 
 class Recorder:
@@ -38,13 +38,13 @@ def wrapped(function):
 @pytest.mark.parametrize(
     ("hook", "name", "line"),
     [
-        (nothing, "nothing", nothing),
-        (functools.partial(nothing, 1), "partial(nothing)", nothing),
+        (do_nothing, "nothing", do_nothing),
+        (functools.partial(do_nothing, 1), "partial(nothing)", do_nothing),
         (functools.partial(Recorder().save), "partial(Recorder.save)", Recorder.save),
         (Recorder().save, "Recorder.save", Recorder.save),
         (Recorder(), "Recorder()", Recorder.__call__),
-        (wrapped(nothing), "nothing", nothing),
-        (torch.no_grad()(nothing), "nothing", nothing),
+        (wrapped(do_nothing), "nothing", do_nothing),
+        (torch.no_grad()(do_nothing), "nothing", do_nothing),
         (print, "print", None),
         ([].append, "list.append", None),
         (torch.clamp, "torch.clamp", None),
@@ -57,7 +57,7 @@ def test_every_sort_of_callable_has_a_name_and_a_place(net, hook, name, line):
     net.register_forward_hook(hook)
     (entry,) = census(net)
     assert entry.callable == name
-    assert entry.location == (place(line) if line else "builtin")
+    assert entry.location == (find_location(line) if line else "builtin")
     assert not entry.by_torch
 
 
@@ -82,7 +82,7 @@ def test_wrappers_that_go_in_a_circle_come_to_an_end(net):
 
 @pytest.mark.parametrize("mode", ["all", "any"])
 def test_a_multi_grad_hook_is_the_users_own(net, mode):
-    torch.autograd.graph.register_multi_grad_hook([net.fc.weight, net.fc.bias], nothing, mode=mode)
+    torch.autograd.graph.register_multi_grad_hook([net.fc.weight, net.fc.bias], do_nothing, mode=mode)
     assert [(e.where, e.callable, e.by_torch) for e in census(net)] == [
         ("fc.weight", "nothing", False),
         ("fc.bias", "nothing", False),
@@ -90,7 +90,7 @@ def test_a_multi_grad_hook_is_the_users_own(net, mode):
 
 
 def test_the_user_of_a_copied_load_state_dict_hook_is_still_known(net):
-    net._register_load_state_dict_pre_hook(nothing)
+    net._register_load_state_dict_pre_hook(do_nothing)
     for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert [(e.callable, e.by_torch) for e in census(twin)] == [("nothing", False)]
 

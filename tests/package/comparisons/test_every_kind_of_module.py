@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from hookscope.comparisons.compare import compare_backward_hooks
+from tests.package.comparisons.backward_hook_rows import ROWS, list_shapes, x
 from tests.shared.awkward import Net
-from tests.shared.compared import ROWS, seen, x
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_kind_of_module(row):
     module, args, kwargs, *expected = ROWS[row]
     both = compare_backward_hooks(module, *args, kwargs=kwargs)
-    assert [*seen(both.legacy), both.legacy.node, *seen(both.full)] == expected
+    assert [*list_shapes(both.legacy), both.legacy.node, *list_shapes(both.full)] == expected
     assert both.legacy.error == both.full.error == ""
     assert both.legacy.called == (expected[0] != "no")
     assert both.full.called == (expected[3] != "no")

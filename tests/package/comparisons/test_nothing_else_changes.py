@@ -10,7 +10,7 @@ from torch.nn.utils import prune
 
 from hookscope.censuses.census import census
 from hookscope.comparisons.compare import compare_backward_hooks
-from tests.shared.compared import plain, x
+from tests.package.comparisons.backward_hook_rows import plain, x
 
 
 def test_a_non_leaf_input_stays_one_and_the_legacy_hook_is_silent():

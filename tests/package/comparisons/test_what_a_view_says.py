@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from hookscope.comparisons.compare import HookView, compare_backward_hooks
+from tests.package.comparisons.backward_hook_rows import ROWS, plain, x
 from tests.shared.awkward import Net
-from tests.shared.compared import ROWS, plain, x
 
 SEVERAL_NODES = (
     "Using a non-full backward hook when the forward contains multiple autograd Nodes is deprecated and will be "

@@ -14,8 +14,8 @@ from hookscope import capture, census, explain
 from hookscope.captures.result import Capture
 from hookscope.explanations import Explanation
 from tests.shared.awkward import MODELS, Do, Net, Own, difference
-from tests.shared.explained import assert_same, checked, run, watched
-from tests.shared.language import IDS, bert, gpt2, t5
+from tests.shared.explanation_runs import assert_same, explain_and_check, run_code, run_watched
+from tests.shared.language_models import IDS, bert, gpt2, t5
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, backward hooks and the like
 
@@ -31,7 +31,7 @@ REFUSED = {"faster r-cnn", "dataclass", "frozen dataclass", "a dataclass that is
 
 
 def seen_of(name: str, backward: bool, **options: Any) -> Capture:
-    seen: Capture = watched(MODELS[name](), lambda model: capture(model, **options), backward=backward)
+    seen: Capture = run_watched(MODELS[name](), lambda model: capture(model, **options), backward=backward)
     return seen
 
 
@@ -39,14 +39,14 @@ def seen_of(name: str, backward: bool, **options: Any) -> Capture:
 def test_a_capture_that_has_run(name: str) -> None:
     seen = seen_of(name, True, gradients=True)
     model, args, _ = MODELS[name]()
-    assert_same(run(checked(seen), model, args), seen, gradients=True)
+    assert_same(run_code(explain_and_check(seen), model, args), seen, gradients=True)
 
 
 @pytest.mark.parametrize("name", [name for name in EACH[::2] if name not in REFUSED])
 def test_a_capture_of_inputs(name: str) -> None:
     seen = seen_of(name, False, inputs=True)
     model, args, _ = MODELS[name]()
-    assert_same(run(checked(seen), model, args), seen, inputs=True)
+    assert_same(run_code(explain_and_check(seen), model, args), seen, inputs=True)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -61,21 +61,21 @@ def test_objects_that_the_lines_do_not_follow_are_named(name: str) -> None:
 @pytest.mark.parametrize("inputs", [False, True])
 def test_a_capture_that_has_not_run_is_ready_for_structures(name: str, inputs: bool) -> None:
     model, args, _ = MODELS[name]()
-    code = checked(capture(model, gradients=True, inputs=inputs))
-    seen = watched(MODELS[name](), lambda model: capture(model, gradients=True, inputs=inputs))
-    assert_same(run(code, model, args), seen, gradients=True, inputs=inputs)
+    code = explain_and_check(capture(model, gradients=True, inputs=inputs))
+    seen = run_watched(MODELS[name](), lambda model: capture(model, gradients=True, inputs=inputs))
+    assert_same(run_code(code, model, args), seen, gradients=True, inputs=inputs)
 
 
 def test_a_capture_that_has_not_run_says_what_it_cannot_copy() -> None:
     model, args, _ = MODELS["dataclass"]()
     with pytest.raises(TypeError, match="write here how to copy a Result"):
-        run(checked(capture(model)), model, args)
+        run_code(explain_and_check(capture(model)), model, args)
 
 
 def test_two_layers_take_about_fifteen_lines() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
-    for seen in (capture(model), watched((model, (torch.ones(2, 4),), {}), capture)):
-        code = checked(seen)
+    for seen in (capture(model), run_watched((model, (torch.ones(2, 4),), {}), capture)):
+        code = explain_and_check(seen)
         assert len([line for line in code.splitlines() if line]) <= 15
         assert "output.detach().clone()" in code
         assert "register_forward_hook(" in code
@@ -85,7 +85,7 @@ def test_two_layers_take_about_fifteen_lines() -> None:
 
 def test_what_is_kept_is_safe_from_in_place_operations() -> None:
     model, args = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), (torch.randn(8, 4),)
-    outputs = run(checked(capture(model)), model, args)["outputs"]
+    outputs = run_code(explain_and_check(capture(model)), model, args)["outputs"]
     assert (outputs["0"][0] < 0).any()
     assert not outputs["0"][0].requires_grad
 
@@ -97,15 +97,15 @@ def test_hooks_come_off_when_the_model_raises() -> None:
     model, args = nn.Sequential(nn.Linear(4, 4), Do(explode), nn.Linear(4, 4)), (torch.ones(2, 4),)
     for seen in (capture(model, gradients=True, inputs=True), capture(model, "", "**")):
         with pytest.raises(ZeroDivisionError):
-            run(checked(seen), model, args)  # asserts that no hook is left
+            run_code(explain_and_check(seen), model, args)  # asserts that no hook is left
         assert len(census(model)) == 0
 
 
 def test_hooks_on_outputs_come_off_too() -> None:
     model = Net(lambda self, x: self.b(x + self.own()), own=Own(lambda self: self.weight), b=nn.Linear(4, 3))
     args = (torch.randn(2, 4),)
-    seen = watched((model, args, {}), lambda model: capture(model, gradients=True))
-    run(checked(seen), model, args)
+    seen = run_watched((model, args, {}), lambda model: capture(model, gradients=True))
+    run_code(explain_and_check(seen), model, args)
     assert not model.own.weight._backward_hooks
 
 
@@ -113,7 +113,7 @@ def test_calls_inside_calls_are_in_the_order_in_which_they_end() -> None:
     model, args, _ = MODELS["a leaf that calls itself"]()
     with capture(model) as seen:
         model(*args)
-    found = run(checked(seen), model, args)["outputs"]["0"]
+    found = run_code(explain_and_check(seen), model, args)["outputs"]["0"]
     assert not difference(found[::-1], [call.output for call in seen["0"].calls])
 
 
@@ -128,7 +128,7 @@ def test_gradients_of_several_backward_passes_add_up() -> None:
     with capture(model, gradients=True) as seen:
         energy, forces = model(*args)
         (energy + forces.sum()).backward()
-    assert_same(run(checked(seen), model, args), seen, gradients=True)
+    assert_same(run_code(explain_and_check(seen), model, args), seen, gradients=True)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_names_of_any_kind(name: str) -> None:
     model.add_module(name, nn.Linear(4, 3))
     with capture(model, name) as seen:
         model(*args)
-    assert_same(run(code := checked(seen), model, args), seen)
+    assert_same(run_code(code := explain_and_check(seen), model, args), seen)
     assert "import" not in code
 
 
@@ -162,7 +162,7 @@ def test_a_layer_under_the_name_it_was_asked_for_by() -> None:
         with capture(model, *which) as seen:
             model(*args)
         assert seen.order[-2:] == ["15", "15"]
-        assert_same(run(checked(seen), model, args), seen)
+        assert_same(run_code(explain_and_check(seen), model, args), seen)
 
 
 def test_layers_inside_layers_and_a_model_that_returns_another_structure() -> None:
@@ -172,9 +172,9 @@ def test_layers_inside_layers_and_a_model_that_returns_another_structure() -> No
 
     model, args = Net(forward, lstm=nn.LSTM(4, 5), fc=nn.Linear(5, 3)), (torch.randn(2, 3, 4),)
     for which in ((), ("lstm",), ("fc",), ("", "**")):
-        seen = watched((model, args, {}), lambda m, which=which: capture(m, *which, gradients=True))
+        seen = run_watched((model, args, {}), lambda m, which=which: capture(m, *which, gradients=True))
         assert any(call.grad is not None for call in seen.calls)
-        assert_same(run(checked(seen), model, args), seen, gradients=True)
+        assert_same(run_code(explain_and_check(seen), model, args), seen, gradients=True)
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ def test_what_the_model_makes_of_its_layers_outputs_is_the_loss(what: str) -> No
         y = net(x)
         y = y[0] if isinstance(y, list) else y
         (y.values if isinstance(y, Result) else y).sum().real.backward()
-    assert_same(run(checked(seen), net, (x,)), seen, gradients=True)
+    assert_same(run_code(explain_and_check(seen), net, (x,)), seen, gradients=True)
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5])
@@ -206,16 +206,16 @@ def test_language_models(make: Any) -> None:
     which = ("encoder.block.*", "encoder", "lm_head") if make is t5 else ()
     with capture(net, *which, gradients=True) as seen:
         sum(t.sum() for t in net(**given).values() if isinstance(t, Tensor)).backward()
-    code = checked(seen)
+    code = explain_and_check(seen)
     assert "# for keyword arguments: model(**inputs)" in code
-    assert_same(run(code.replace("model(*inputs)", "model(**inputs)"), net, given), seen, gradients=True)
+    assert_same(run_code(code.replace("model(*inputs)", "model(**inputs)"), net, given), seen, gradients=True)
     with torch.no_grad(), capture(net, "") as seen:
         net(**given)
     if make is not bert:
         with pytest.raises(ValueError, match=r"call \(root\), because its inputs or outputs contain a \w+Cache"):
             explain(seen)
         return
-    found = run(checked(seen).replace("model(*inputs)", "model(**inputs)"), net, given)["outputs"][""][0]
+    found = run_code(explain_and_check(seen).replace("model(*inputs)", "model(**inputs)"), net, given)["outputs"][""][0]
     assert type(found) is dict
     assert not difference(found, dict(seen[""].output))
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookscope.graphs import drawing, graph
-from tests.shared.graphed import Block, text
+from tests.package.graphs.graph_helpers import Block, get_tree_text
 
 HOSTILE = '<img src=x onerror=alert(1)>"]; click n0 call alert() %% $x_{1}$ `#quot;`\n end'
 
@@ -29,7 +29,7 @@ def test_names_are_escaped():
         assert not any(sign in line for line in others)
     assert "#60;img src=x onerror=alert(1)#62;#34;]#59;" in line
     assert len(others) == 13, "a line break in a name makes no line"
-    assert "\n" not in text(g)[-1]
+    assert "\n" not in get_tree_text(g)[-1]
     html = g.picture().to_html()
 
     class Tags(HTMLParser):
@@ -155,7 +155,7 @@ def test_deep_trees_stay_narrow():
     y = torch.ones(1, requires_grad=True)
     for _ in range(150):
         y = y.exp()
-    lines = text(graph(y))
+    lines = get_tree_text(graph(y))
     assert lines[0] == "(↓ marks the only successor of the line above)"
     assert lines[1:4] == ["0 ExpBackward0  (1,)", "↓ 1 ExpBackward0  (1,)", "↓ 2 ExpBackward0  (1,)"]
     assert max(map(len, lines)) < 60

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from hookscope.graphs import graph
-from tests.shared.graphed import text
+from tests.package.graphs.graph_helpers import get_tree_text
 
 
 def test_200_nodes_are_shown_one_by_one():
@@ -31,7 +31,7 @@ def test_a_long_chain_is_folded_and_said():
     assert len(g.nodes) == 601
     assert "chains are folded into one" in g.caption
     assert "left out" not in g.caption
-    assert text(g) == [
+    assert get_tree_text(g) == [
         "0 AddBackward0  (2,)",
         "  1 chain of 299 nodes  AddBackward0 to AddBackward0",
         "    300 AddBackward0  middle (2,)",

@@ -9,7 +9,7 @@ from torch import nn
 
 from hookscope.censuses.census import census
 from hookscope.graphs import Edge, graph
-from tests.shared.graphed import Block, text
+from tests.package.graphs.graph_helpers import Block, get_tree_text
 
 
 def names(g):
@@ -38,7 +38,7 @@ def test_a_shared_node_is_one_node():
     g = graph(h.exp() + h * h, names={"x": x, "h": h})
     assert names(g) == ["AddBackward0", "ExpBackward0", "MulBackward0", "AccumulateGrad", "MulBackward0"]
     assert g.edges[-2:] == (Edge(4, 0, 2, 0), Edge(4, 1, 2, 0))
-    assert text(g) == [
+    assert get_tree_text(g) == [
         "0 AddBackward0  (2,)",
         "  1 ExpBackward0  (2,)",
         "    2 MulBackward0  h (2,)",

@@ -9,7 +9,7 @@ import torch
 
 from hookscope.pictures import palette as pal
 from hookscope.pictures.grid import feature_grid
-from tests.shared.drawn import MIDDLE, TOP, drawn, label, numbers, says
+from tests.shared.grid_pixels import MIDDLE, TOP, list_numbers, read_label, read_map, shows_text
 
 RAMPS = torch.tensor([[[0.0, 1.0, 2.0]], [[2.0, 3.0, 4.0]]])
 
@@ -19,9 +19,9 @@ RAMPS = torch.tensor([[[0.0, 1.0, 2.0]], [[2.0, 3.0, 4.0]]])
 
 def test_each_channel_has_its_own_scale_unless_shared():
     own, shared = feature_grid(RAMPS), feature_grid(RAMPS, scale="shared")
-    assert drawn(own, 0) == drawn(own, 1) == [[0, 124, 248]]
-    assert drawn(shared, 0) == [[0, 62, 124]]
-    assert drawn(shared, 1) == [[124, 186, 248]]
+    assert read_map(own, 0) == read_map(own, 1) == [[0, 124, 248]]
+    assert read_map(shared, 0) == [[0, 62, 124]]
+    assert read_map(shared, 1) == [[124, 186, 248]]
     assert own.scale == "per channel"
     assert shared.scale == (0, 4)
     assert "Each map has its own scale." in own.caption
@@ -36,8 +36,8 @@ def test_shared_scale_looks_only_at_the_channels_shown():
 def test_fixed_scale_clips_and_counts_what_lies_outside():
     grid = feature_grid(RAMPS, scale=(1, 3))
     assert grid.scale == (1, 3)
-    assert drawn(grid, 0) == [[0, 0, 124]]
-    assert drawn(grid, 1) == [[124, 248, 248]]
+    assert read_map(grid, 0) == [[0, 0, 124]]
+    assert read_map(grid, 1) == [[124, 248, 248]]
     assert "2 of 6 values lie outside the scale" in grid.caption
     assert "outside" not in feature_grid(RAMPS, scale=(0, 4)).caption
 
@@ -46,10 +46,10 @@ def test_center_has_the_middle_colour_and_equal_reach():
     from PIL import Image
 
     grid = feature_grid(RAMPS - 1, center=0)
-    assert drawn(grid, 0) == [[0, 124, 248]]
-    assert drawn(grid, 1) == [[165, 207, 248]]
+    assert read_map(grid, 0) == [[0, 124, 248]]
+    assert read_map(grid, 1) == [[165, 207, 248]]
     assert feature_grid(RAMPS - 1, center=0, scale="shared").scale == (-3, 3)
-    assert drawn(feature_grid(RAMPS, center=2, scale=(0, 4)), 0) == [[0, 62, 124]]
+    assert read_map(feature_grid(RAMPS, center=2, scale=(0, 4)), 0) == [[0, 62, 124]]
     colours = Image.open(io.BytesIO(grid.png)).convert("RGB")
     left, top, width, height = grid.boxes[0]
     red, green, blue = colours.getpixel((left + width // 2, top + height // 2))
@@ -62,16 +62,16 @@ def test_center_has_the_middle_colour_and_equal_reach():
 def test_maps_of_equal_values_have_a_defined_colour_and_a_mark():
     activation = torch.stack([torch.zeros(12, 12), torch.full((12, 12), 5.0), torch.eye(12)])
     grid = feature_grid(activation, title="relu")
-    assert {index for row in drawn(grid, 0) + drawn(grid, 1) for index in row} == {0}
-    assert says(label(grid, 0), "0 dead")
-    assert says(label(grid, 1), "1 flat")
-    assert says(label(grid, 2), "2")
-    assert numbers(grid, "note") == ["dead: all zeros", "flat: all equal", None]
+    assert {index for row in read_map(grid, 0) + read_map(grid, 1) for index in row} == {0}
+    assert shows_text(read_label(grid, 0), "0 dead")
+    assert shows_text(read_label(grid, 1), "1 flat")
+    assert shows_text(read_label(grid, 2), "2")
+    assert list_numbers(grid, "note") == ["dead: all zeros", "flat: all equal", None]
     assert "dead (all zeros): channel 0; flat (all equal): channel 1." in grid.alt
     signed = feature_grid(activation, center=0)  # gradients are not dead
-    assert drawn(signed, 0)[0][0] == MIDDLE
-    assert says(label(signed, 0), "0 zero")
-    assert numbers(signed, "note")[0] == "all zeros"
+    assert read_map(signed, 0)[0][0] == MIDDLE
+    assert shows_text(read_label(signed, 0), "0 zero")
+    assert list_numbers(signed, "note")[0] == "all zeros"
     assert "all zeros: channel 0;" in signed.alt
     assert "dead" not in signed.alt
     assert "note" not in feature_grid(activation[2:]).rows[0]
@@ -86,7 +86,7 @@ def test_single_values_are_not_called_flat():
 def test_nan_and_inf_have_their_own_colours_and_count_for_no_scale(zoomed, low):
     special = torch.tensor([[0.0, float("nan"), 1.0], [float("inf"), -float("inf"), 0.5]]) + low
     grid = feature_grid(torch.stack([special, torch.rand(2, 3)]), size=None if zoomed else 24, columns=2)
-    assert drawn(grid, 0) == [[0, pal.NAN, TOP], [pal.POS_INF, pal.NEG_INF, MIDDLE]]
+    assert read_map(grid, 0) == [[0, pal.NAN, TOP], [pal.POS_INF, pal.NEG_INF, MIDDLE]]
     first, second = grid.rows
     assert (first["min"], first["max"], first["mean"]) == (low, low + 1, low + 0.5)
     assert (first["NaN"], first["+inf"], first["-inf"]) == (1, 1, 1)
@@ -115,7 +115,7 @@ def test_the_hatchings_differ_by_more_than_colour():
 def test_maps_without_a_finite_value_are_drawn():
     for scale in ("channel", "shared"):
         grid = feature_grid(torch.full((1, 1, 2, 2), float("nan")), scale=scale)
-        assert drawn(grid) == [[pal.NAN] * 2] * 2
+        assert read_map(grid) == [[pal.NAN] * 2] * 2
         assert np.isnan(grid.rows[0]["max"])
         assert "No value is finite" in grid.alt
 
@@ -134,8 +134,8 @@ def test_maps_without_a_finite_value_are_drawn():
 @pytest.mark.filterwarnings("error")
 def test_extreme_ranges_do_not_overflow_or_vanish(values, dtype):
     activation = torch.tensor(values, dtype=dtype)[None, None]
-    assert drawn(feature_grid(activation)) == [[0, 124, 248]]
-    assert drawn(feature_grid(activation, scale=(values[0], values[2]))) == [[0, 124, 248]]
+    assert read_map(feature_grid(activation)) == [[0, 124, 248]]
+    assert read_map(feature_grid(activation, scale=(values[0], values[2]))) == [[0, 124, 248]]
 
 
 # --- the colours -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import nn
 from hookscope.pictures import palette as pal
 from hookscope.pictures.grid import feature_grid
 from hookscope.pictures.pixel_text import LINE, render_text
-from tests.shared.drawn import BASE, MIDDLE, TOP, drawn, label, numbers, says
+from tests.shared.grid_pixels import BASE, MIDDLE, TOP, list_numbers, read_label, read_map, shows_text
 
 # --- the picture -----------------------------------------------------------------------------------------
 
@@ -27,8 +27,8 @@ def test_every_value_is_one_square_of_its_colour_in_the_right_place():
     assert (np.asarray(image) == grid.mosaic).all()
     colours = pal.palette(pal.VIRIDIS)
     assert (np.asarray(image.convert("RGB")) == colours[grid.mosaic]).all()
-    assert drawn(grid, 0) == [[0, 62], [124, 248]]
-    assert drawn(grid, 2) == [[124, 248], [0, 62]]
+    assert read_map(grid, 0) == [[0, 62], [124, 248]]
+    assert read_map(grid, 2) == [[124, 248], [0, 62]]
     # Row by row, framed, on paper, and never over one another.
     (x0, y0, w, h), second, third, _ = grid.boxes
     assert second == (second[0], y0, w, h)
@@ -39,7 +39,7 @@ def test_every_value_is_one_square_of_its_colour_in_the_right_place():
     frame[1:-1, 1:-1] = pal.EDGE
     assert (frame == pal.EDGE).all()
     assert grid.mosaic[0, 0] == grid.mosaic[-1, -1] == pal.PAPER
-    assert [says(label(grid, i), str(i)) for i in range(4)] == [True] * 4
+    assert [shows_text(read_label(grid, i), str(i)) for i in range(4)] == [True] * 4
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 16, 64, 200])
@@ -76,7 +76,7 @@ def test_large_maps_are_averaged_and_the_caption_says_so():
     activation[..., -1, -1] = 2
     grid = feature_grid(activation)
     assert "Drawn at 1/2 size" in grid.caption
-    values = drawn(grid, 0, shape=(601, 600))
+    values = read_map(grid, 0, shape=(601, 600))
     assert values[0][0] == MIDDLE  # the mean of 0, 1, 1, 2
     assert values[0][1] == 0
     assert values[-1][-1] == TOP  # the block in the corner holds a single value
@@ -109,9 +109,9 @@ def test_channels_are_picked_by_number_list_slice_or_all(channels, picked, words
     activation = torch.arange(6.0)[:, None, None] + torch.zeros(1, 6, 2, 2)
     grid = feature_grid(activation, channels=channels, title="conv")
     assert grid.channels == picked
-    assert numbers(grid, "max") == picked
+    assert list_numbers(grid, "max") == picked
     assert re.match(rf"conv: {re.escape(words)}(, each|,| of) 2 × 2\.", grid.caption)
-    assert says(label(grid, len(picked) - 1), f"{picked[-1]} {'dead' if picked[-1] == 0 else 'flat'}")
+    assert shows_text(read_label(grid, len(picked) - 1), f"{picked[-1]} {'dead' if picked[-1] == 0 else 'flat'}")
 
 
 def test_seed_draws_distinct_channels_and_leaves_the_global_generator_alone():
@@ -133,22 +133,22 @@ def test_seed_draws_distinct_channels_and_leaves_the_global_generator_alone():
 def test_names_stand_above_the_maps_where_they_fit_and_in_the_numbers():
     names = ["red", "green 緑", "a name far too long for the room above a map of this size"]
     grid = feature_grid(torch.rand(3, 8, 8), names=names, channels=[0, 1, 2])
-    assert numbers(grid, "name") == names
-    assert says(label(grid, 0), "red")
-    assert says(label(grid, 1), "green ?")
+    assert list_numbers(grid, "name") == names
+    assert shows_text(read_label(grid, 0), "red")
+    assert shows_text(read_label(grid, 1), "green ?")
     cut = next(
         names[2][:end]
         for end in range(len(names[2]), 0, -1)
         if render_text(names[2][:end]).shape[1] <= grid.boxes[2][2]
     )
-    assert says(label(grid, 2), cut)
+    assert shows_text(read_label(grid, 2), cut)
     assert grid.caption.startswith(f"{', '.join(names)}, each 8 × 8.")
     flat = feature_grid(torch.ones(2, 8, 8), names=["one", "other"], title="Two")
-    assert says(label(flat, 1), "other flat")
+    assert shows_text(read_label(flat, 1), "other flat")
     assert flat.caption.startswith("Two: one, other, each 8 × 8.")
     assert "Values run from 1 (one) to 1 (one)" in flat.alt
     assert feature_grid(torch.rand(9, 2, 2), names=list("abcdefghi")).caption.startswith("All 9 channels of 2 × 2.")
-    assert numbers(feature_grid(torch.rand(3, 8, 8), names=names, channels=[2]), "name") == names[2:]
+    assert list_numbers(feature_grid(torch.rand(3, 8, 8), names=names, channels=[2]), "name") == names[2:]
 
 
 # --- what it says ----------------------------------------------------------------------------------------

@@ -8,18 +8,18 @@ import torch
 from torch import nn
 
 from hookscope.pictures.grid import feature_grid
-from tests.shared.drawn import BASE, drawn, numbers
+from tests.shared.grid_pixels import BASE, list_numbers, read_map
 
 
 def test_rows_hold_the_numbers_of_every_channel():
     activation = torch.randn(2, 5, 9, 11).relu()
     grid = feature_grid(activation, sample=1)
     maps = activation[1].double().flatten(1)
-    assert numbers(grid, "channel") == grid.channels == [0, 1, 2, 3, 4]
-    assert numbers(grid, "min") == maps.amin(1).tolist()
-    assert numbers(grid, "max") == maps.amax(1).tolist()
-    assert numbers(grid, "mean") == pytest.approx(maps.mean(1).tolist())
-    assert numbers(grid, "% zeros") == pytest.approx(((maps == 0).double().mean(1) * 100).tolist())
+    assert list_numbers(grid, "channel") == grid.channels == [0, 1, 2, 3, 4]
+    assert list_numbers(grid, "min") == maps.amin(1).tolist()
+    assert list_numbers(grid, "max") == maps.amax(1).tolist()
+    assert list_numbers(grid, "mean") == pytest.approx(maps.mean(1).tolist())
+    assert list_numbers(grid, "% zeros") == pytest.approx(((maps == 0).double().mean(1) * 100).tolist())
     assert list(grid.rows[0]) == ["channel", "min", "max", "mean", "% zeros"]
 
 
@@ -80,7 +80,7 @@ def test_bfloat16_keeps_its_range():
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_integers_beyond_float32_stay_apart(dtype):
     activation = torch.tensor([[2**24, 2**24 + 1, 2**24 + 2]], dtype=dtype)
-    assert drawn(feature_grid(activation)) == [[0, 124, 248]]
+    assert read_map(feature_grid(activation)) == [[0, 124, 248]]
 
 
 def test_the_activation_is_neither_changed_nor_kept():

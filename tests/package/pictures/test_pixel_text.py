@@ -8,7 +8,7 @@ import pytest
 
 from hookscope.pictures import palette as pal
 from hookscope.pictures.pixel_text import LINE, render_text, replace_missing, text_width
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE
 
 
 def test_letters_are_dark_on_paper_with_soft_edges():

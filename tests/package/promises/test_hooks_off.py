@@ -21,9 +21,9 @@ from hookscope import at, attention, capture, census, compare_backward_hooks, ed
 from hookscope.interp.lenses import Streams
 from tests.package.promises import tools
 from tests.shared.awkward import Net
-from tests.shared.recorded import hooks_on
-from tests.shared.rows import check_each
-from tests.shared.swept import sweep
+from tests.shared.recording_helpers import list_hooks
+from tests.shared.sweep_helpers import sweep
+from tests.shared.table_checks import check_each
 
 ERRORS = (RuntimeError, KeyboardInterrupt, SystemExit)
 GLOBAL = [name for name in vars(torch_module) if name.startswith("_global") and name.endswith("hooks")]
@@ -116,7 +116,7 @@ def state(net: nn.Module) -> Any:
     modules = dict(net.named_modules())
     return (
         repr(census(net)),
-        {name: hooks_on(module) for name, module in modules.items()},
+        {name: list_hooks(module) for name, module in modules.items()},
         {name: {key: list(v) if isinstance(v, dict) else id(v) for key, v in vars(module).items() if key not in MINE}
          for name, module in modules.items()},
         {name: len(getattr(torch_module, name)) for name in GLOBAL},

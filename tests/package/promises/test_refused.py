@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from hookscope import at, capture, census, collect, compare_backward_hooks, edit, explain, graph, profile, record
 from hookscope.interp.lenses import Streams
 from tests.shared.awkward import Do, Net, Result
-from tests.shared.read import IDS, Reader
+from tests.shared.language_models import READER_IDS, Reader
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 Tool = Callable[[nn.Module, tuple[Any, ...]], Any]
@@ -485,7 +485,8 @@ ROWS: dict[str, Row] = {
         r"layers='blocks\.\*'",
     ),
     "lens: more than max_bytes": (
-        lambda net, args: Streams(net, args, max_bytes=2000), Reader, (IDS,), "max_bytes=2,000", "Pass a shorter text",
+        lambda net, args: Streams(net, args, max_bytes=2000), Reader, (READER_IDS,), "max_bytes=2,000",
+        "Pass a shorter text",
     ),
     "graph: a tensor that is not in it": (
         lambda net, args: graph(net(*args), names={"other": GRAD}), in_place, (X,), "not in this graph: other",

@@ -20,10 +20,10 @@ from hookscope import collect, record
 from tests.package.promises.test_values import LARGE, NOT_COLLECTED
 from tests.package.promises.tools import BLOCKS, RUNS, Block
 from tests.shared.awkward import FUSED, MODELS, Case, Do, Net, cloning
-from tests.shared.captured import Played, assert_same_run, play
-from tests.shared.read import IDS, Reader
-from tests.shared.recorded import hooks_on
-from tests.shared.rows import check_each
+from tests.shared.capture_runs import RunResult, assert_same_run, run_watched
+from tests.shared.language_models import READER_IDS, Reader
+from tests.shared.recording_helpers import list_hooks
+from tests.shared.table_checks import check_each
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, and our notes, which other files compare
 SMALL = [name for name in MODELS if name not in LARGE]
@@ -38,19 +38,19 @@ MODES: dict[str, tuple[str, Block]] = {
 
 
 @cache
-def plain(name: str, mode: str) -> Played:
+def plain(name: str, mode: str) -> RunResult:
     """Play a model without any tool, or with hooks that clone, where any hook switches a fused path off."""
-    return play(MODELS[name], mode, cloning if name in FUSED else lambda model: contextlib.nullcontext())
+    return run_watched(MODELS[name], mode, cloning if name in FUSED else lambda model: contextlib.nullcontext())
 
 
 @pytest.mark.parametrize("name", [*SMALL, "resnet18"])
 def test_no_block_changes_anything(name: str) -> None:
     def check(tool: str) -> None:
         mode, block = MODES[tool]
-        watched = play(MODELS[name], mode, block)
+        watched = run_watched(MODELS[name], mode, block)
         expected = plain(name, mode)
         if tool == "edit" and name in FUSED:  # without edits there is no hook on a layer inside
-            expected = play(MODELS[name], mode, lambda model: contextlib.nullcontext())
+            expected = run_watched(MODELS[name], mode, lambda model: contextlib.nullcontext())
         assert_same_run(watched, expected)
         assert watched.hooks == 0
 
@@ -73,8 +73,8 @@ def full_hooks(model: nn.Module) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_recording_changes_what_full_backward_hooks_change_or_names_the_layer(name: str) -> None:
-    expected = play(MODELS[name], "grad", full_hooks)
-    watched = play(MODELS[name], "grad", BLOCKS["record"])
+    expected = run_watched(MODELS[name], "grad", full_hooks)
+    watched = run_watched(MODELS[name], "grad", BLOCKS["record"])
     assert watched.hooks == 0
     if not expected.error:
         assert_same_run(watched, expected)
@@ -130,7 +130,7 @@ def reader() -> Case:
     net = Reader().train()
     net.blocks[1].eval()
     net.words.register_forward_hook(lambda module, args, output: torch.rand(1) * 0 + output)
-    return net, (IDS,), {}
+    return net, (READER_IDS,), {}
 
 
 REFUSED = {
@@ -178,19 +178,19 @@ def test_no_run_changes_anything(name: str) -> None:
 
     @contextlib.contextmanager
     def watch(model: nn.Module, tool: str) -> Iterator[str]:
-        before = hooks_on(model), [vars(module).keys() for module in model.modules()]
+        before = list_hooks(model), [vars(module).keys() for module in model.modules()]
         error = ""
         try:
             RUNS[tool](*made[0])
         except (ValueError, TypeError, RuntimeError) as raised:
             error = str(raised)
-        after = hooks_on(model), [vars(module).keys() for module in model.modules()]
+        after = list_hooks(model), [vars(module).keys() for module in model.modules()]
         yield error if after == before else "hooks or attributes"
 
-    expected = play(build, "grad", lambda model: contextlib.nullcontext())
+    expected = run_watched(build, "grad", lambda model: contextlib.nullcontext())
 
     def check(tool: str) -> None:
-        watched = play(build, "grad", partial(watch, tool=tool))
+        watched = run_watched(build, "grad", partial(watch, tool=tool))
         if tool not in CHANGED.get(name, ()):
             assert watched.seen != "hooks or attributes"
             assert re.search(REFUSED.get(tool, "^$"), watched.seen) or not watched.seen
@@ -222,7 +222,7 @@ def test_a_collection_is_one_pass_of_the_model_for_each_batch(name: str, tmp_pat
                 model(batch)
         yield
 
-    expected, watched = (play(build, "grad", partial(watch, collects=collects)) for collects in (False, True))
+    expected, watched = (run_watched(build, "grad", partial(watch, collects=collects)) for collects in (False, True))
     assert_same_run(watched, expected)
     assert watched.hooks == 0
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.shared.awkward import Case
-from tests.shared.captured import check
+from tests.shared.capture_runs import compare_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, checkpoints and the like
 
@@ -88,4 +88,4 @@ def torchvision_model(name: str) -> Case:
     "name", [*list(FAMILIES)[:FAST], *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[FAST:])]
 )
 def test_torchvision(name: str, mode: str) -> None:
-    assert not check(lambda: torchvision_model(name), mode, gradients=mode == "grad", inputs=False)
+    assert not compare_runs(lambda: torchvision_model(name), mode, gradients=mode == "grad", inputs=False)

@@ -28,12 +28,11 @@ from tests.shared.awkward import (
     seed,
     tensors_in,
 )
-from tests.shared.captured import assert_same_calls, check, play
-from tests.shared.editable import Seen, calls_of, paths
-from tests.shared.edited_by_hand import Spec, spec_of
-from tests.shared.edited_by_hand import check as check_edit
-from tests.shared.edited_formulas import KINDS
-from tests.shared.rows import check_each
+from tests.shared.capture_runs import assert_same_calls, compare_runs, run_watched
+from tests.shared.edit_formulas import KINDS
+from tests.shared.hand_written_edits import EditableCall, Spec, choose_spec, list_editable_calls, list_tensor_paths
+from tests.shared.hand_written_edits import check_edits as check_edit
+from tests.shared.table_checks import check_each
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, checkpoints and the like
 LARGE = ("densenet121", "faster r-cnn", "mobilenet_v3_small", "resnet18", "vgg16", "vit_b_16")
@@ -52,14 +51,16 @@ WAYS: dict[str, tuple[str, dict[str, bool]]] = {
 def test_a_capture_has_each_call_and_changes_nothing(name: str) -> None:
     def check_way(way: str) -> None:
         mode, options = WAYS[way]
-        assert not check(MODELS.get(name, calls.catching), mode, **options, fused=name in FUSED)
+        assert not compare_runs(MODELS.get(name, calls.catching), mode, **options, fused=name in FUSED)
 
     check_each(WAYS, check_way)
 
 
 def test_the_reference_is_the_same_every_time() -> None:
     def check_model(name: str) -> None:
-        first, second = (play(MODELS[name], "grad", lambda model: cloning(model, gradients=True)) for _ in range(2))
+        first, second = (
+            run_watched(MODELS[name], "grad", lambda model: cloning(model, gradients=True)) for _ in range(2)
+        )
         assert first.seen
         assert not difference(first.seen, second.seen)
 
@@ -87,8 +88,8 @@ def holding(model: nn.Module) -> Iterator[list[tuple[str, Any, Any]]]:
 
 @pytest.mark.parametrize("name", list(MODELS)[:PEERS])
 def test_a_capture_names_every_output_that_was_overwritten(name: str) -> None:
-    held = play(MODELS[name], "no_grad", holding).seen
-    seen = play(MODELS[name], "no_grad", capture).seen
+    held = run_watched(MODELS[name], "no_grad", holding).seen
+    seen = run_watched(MODELS[name], "no_grad", capture).seen
     changed = {label.removesuffix("#1") for label, output, clone in held if difference(output, clone)}
     assert changed <= set(seen.overwritten) <= {call.label for call in seen.calls}
     if name in ("shared conv called twice", "LSTM tuple", "an unused layer", "vit_b_16"):
@@ -115,9 +116,9 @@ def test_a_capture_has_what_three_steps_of_training_had() -> None:
         model.net, model.forward = net, lambda x: train(model, x)
         return model, (torch.randn(18, 4),), {}
 
-    plain = play(build, "grad", lambda model: contextlib.nullcontext())
-    cloned = play(build, "grad", lambda model: cloning(model, gradients=True))
-    seen = play(build, "grad", lambda model: capture(model, gradients=True))
+    plain = run_watched(build, "grad", lambda model: contextlib.nullcontext())
+    cloned = run_watched(build, "grad", lambda model: cloning(model, gradients=True))
+    seen = run_watched(build, "grad", lambda model: capture(model, gradients=True))
     assert not difference((seen.output, seen.state, seen.random), (plain.output, plain.state, plain.random))
     assert_same_calls(seen.seen, cloned.seen, gradients=True, inputs=False)
 
@@ -131,9 +132,9 @@ def test_a_recording_has_the_numbers_of_each_call(name: str) -> None:
 
 
 def check_numbers(name: str, mode: str) -> None:
-    reference: list[Call] = play(MODELS[name], mode, cloning).seen
+    reference: list[Call] = run_watched(MODELS[name], mode, cloning).seen
     kinds = ("forward_pre", "forward")
-    watched = play(
+    watched = run_watched(
         MODELS[name], mode, lambda model: record(model, kinds=kinds, values=True, max_events=10**6), spoil=True
     )
     found = {(event.kind, event.name, event.call): event.values for event in watched.seen.events if not event.hook}
@@ -188,7 +189,7 @@ def test_a_collection_has_each_sample_or_says_which_layer_it_left_out(name: str,
     for first, second in zip(*reference, strict=False):
         label = first.layer if first.number == 1 else f"{first.layer}#{first.number}"
         for (path, _), one, two in zip(
-            paths(first.output), tensors_in(first.output), tensors_in(second.output), strict=True
+            list_tensor_paths(first.output), tensors_in(first.output), tensors_in(second.output), strict=True
         ):
             full = "/".join([label or "(root)", *map(str, path)])
             if full not in stored.names:
@@ -201,7 +202,7 @@ def test_a_collection_has_each_sample_or_says_which_layer_it_left_out(name: str,
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in LARGE])
 def test_a_profile_counts_the_calls_of_each_layer(name: str) -> None:
-    reference: list[Call] = play(MODELS[name], "no_grad", cloning).seen
+    reference: list[Call] = run_watched(MODELS[name], "no_grad", cloning).seen
     model, args, kwargs = MODELS[name]()
     seed(1)
     with torch.no_grad():
@@ -221,10 +222,10 @@ ENDS = ("output", "input", "grad")
 SLOW = {"faster r-cnn": pytest.mark.slow, "densenet121": pytest.mark.slow}  # the others have what is in them
 
 
-def fitting(name: str, calls: list[Seen], to: str, number: int, kind: str) -> Spec | None:
+def fitting(name: str, calls: list[EditableCall], to: str, number: int, kind: str) -> Spec | None:
     """Make an edit of one of the layers, another one for each number; None if none fits."""
     mine = [call for call in calls if call.to == to and any(shape is not None for _, shape in call.tensors)]
-    tries = (spec_of(MODELS[name], calls, calls.index(mine[(number + more) % len(mine)]), kind, number, False, True)
+    tries = (choose_spec(MODELS[name], calls, calls.index(mine[(number + more) % len(mine)]), kind, number, False, True)
              for more in range(min(len(mine), 4)))  # fmt: skip
     return next((spec for spec in tries if spec is not None), None)
 
@@ -232,7 +233,7 @@ def fitting(name: str, calls: list[Seen], to: str, number: int, kind: str) -> Sp
 @pytest.mark.parametrize("every_end", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one end", "every end"])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in MODELS])
 def test_an_edit_is_what_hooks_written_by_hand_make(name: str, every_end: bool) -> None:
-    calls = calls_of(MODELS[name]())
+    calls = list_editable_calls(MODELS[name]())
     # One end for each verb, another one from model to model. The slow tests take every end of all but the large models
     # and the many that are overwritten.
     one_end = not every_end or "overwritten by" in name or name in LARGE
@@ -252,6 +253,6 @@ def test_an_edit_is_what_hooks_written_by_hand_make(name: str, every_end: bool) 
 
 def test_a_function_that_writes_in_place_writes_to_values_of_its_own() -> None:
     name = "what layers return is in the memory of what they got, or saved for backward"
-    calls = calls_of(MODELS[name]())
+    calls = list_editable_calls(MODELS[name]())
     specs = [fitting(name, calls, to, number, "map, in place") for to in ENDS for number in range(9)]
     check_each(specs, lambda spec: check_edit(MODELS[name], [spec]))

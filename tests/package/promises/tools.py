@@ -17,8 +17,8 @@ from hookscope.censuses.census import removing_new_hooks
 from hookscope.interp.lenses import Streams
 from hookscope.layers import find_layers, tree
 from tests.shared.awkward import tensors_in
-from tests.shared.recorded import hooks_on
-from tests.shared.swept import sweep
+from tests.shared.recording_helpers import list_hooks
+from tests.shared.sweep_helpers import sweep
 
 Block = Callable[[nn.Module], AbstractContextManager[Any]]
 Run = Callable[[nn.Module, Any, Any], Any]
@@ -46,9 +46,9 @@ def look_at_graphs(model: nn.Module, args: Any, kwargs: Any) -> None:
         output = copy.deepcopy(model)(*copy.deepcopy(args), **kwargs)
     for tensor in tensors_in(output):
         if tensor.requires_grad:
-            before = hooks_on(model), tensor._backward_hooks, tensor.retains_grad, tensor._version
+            before = list_hooks(model), tensor._backward_hooks, tensor.retains_grad, tensor._version
             graph(tensor, model=model)
-            assert (hooks_on(model), tensor._backward_hooks, tensor.retains_grad, tensor._version) == before
+            assert (list_hooks(model), tensor._backward_hooks, tensor.retains_grad, tensor._version) == before
 
 
 def collect_twice(model: nn.Module, args: Any, kwargs: Any) -> None:

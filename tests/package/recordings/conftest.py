@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.shared.recorded import hooks_on
+from tests.shared.recording_helpers import list_hooks
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind():
-    before = hooks_on()
+    before = list_hooks()
     yield
-    assert hooks_on() == before
+    assert list_hooks() == before
     assert not any(isinstance(entry[1], SimpleNamespace) for entry in warnings.filters)

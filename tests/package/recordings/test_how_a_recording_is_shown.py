@@ -9,8 +9,8 @@ from torch import nn
 from hookscope.pictures.picture import Picture
 from hookscope.recordings.record import record
 from tests.shared.awkward import Net
-from tests.shared.clocks import python_calls
-from tests.shared.recorded import nested, ones
+from tests.shared.fake_clock import count_python_calls
+from tests.shared.recording_helpers import make_nested, make_ones
 
 # How it is shown.
 
@@ -32,7 +32,7 @@ def walk_through():
 
     model.linear.register_forward_hook(forward_hook)
     with record(model) as recording:
-        recording.watch(model(ones(1, 4)), "y").sum().backward()
+        recording.watch(model(make_ones(1, 4)), "y").sum().backward()
     return recording
 
 
@@ -83,7 +83,7 @@ def test_the_call_tree_shows_what_runs_around_forward():
 def test_a_tree_cut_by_a_backward_pass_inside_forward():
     model = Net(lambda self, x: torch.autograd.grad(self.fc(x).sum(), x)[0], fc=nn.Linear(4, 2))
     with record(model) as recording:
-        model(ones(1, 4))
+        model(make_ones(1, 4))
     text = repr(recording.call_tree())
     assert [line for line in text.splitlines() if not line.startswith((" ", "├", "└"))] == [
         "forward",
@@ -104,7 +104,7 @@ def test_html_is_escaped():
     hook.__qualname__ = "<script>"
     model[0].register_forward_hook(hook)
     with record(model) as recording:
-        recording.watch(model(ones(1, 4, grad=False)), "<b>").sum().backward()
+        recording.watch(model(make_ones(1, 4, grad=False)), "<b>").sum().backward()
     shown = [
         recording._repr_mimebundle_(),
         recording.call_tree()._repr_mimebundle_(),
@@ -120,7 +120,7 @@ def test_html_is_escaped():
 
 
 def test_a_long_recording_shows_its_beginning():
-    model = nested()
+    model = make_nested()
     with record(model) as recording:
         for _ in range(21):
             model(torch.ones(1, 4))
@@ -155,10 +155,10 @@ def test_the_timeline_says_in_words_what_it_draws():
 
 
 def test_the_timeline_of_a_long_recording_is_summed_up():
-    model = nested()
+    model = make_nested()
     with record(model, parameters=True) as recording:
         for _ in range(5):
-            model(ones(1, 4)).sum().backward()
+            model(make_ones(1, 4)).sum().backward()
     alt = recording.picture().alt
     assert alt.startswith("The order in which 140 hooks fired. Forward: forward_pre (root), forward_pre 0, 7 more, ")
     assert "6 more phases" in alt
@@ -167,7 +167,7 @@ def test_the_timeline_of_a_long_recording_is_summed_up():
 
 def test_names_are_no_formulas_in_the_timeline():
     with record(nn.Identity(), kinds="forward") as recording:
-        recording.watch(ones(1) * 1, r"$\nonsense{$").sum().backward()
+        recording.watch(make_ones(1) * 1, r"$\nonsense{$").sum().backward()
     assert recording.picture().png
 
 
@@ -236,7 +236,7 @@ def _recorded(layers):
 def test_thousands_of_layers_are_drawn_at_little_cost_and_shortened():
     few, many = _recorded(250), _recorded(2000)
     few.picture()  # the first imports matplotlib
-    assert python_calls(many.picture) < 1.5 * python_calls(few.picture)
+    assert count_python_calls(many.picture) < 1.5 * count_python_calls(few.picture)
     assert "4002 events" in many.picture().caption
     assert len(many._repr_mimebundle_()["text/html"]) < 100_000
 
@@ -245,7 +245,7 @@ def test_a_long_call_tree_is_shortened_and_says_so():
     tanh = nn.Tanh()
     with record(tanh, kinds=("forward_pre", "forward")) as recording:
         for _ in range(400):
-            tanh(ones(1))
+            tanh(make_ones(1))
     text = repr(recording.call_tree())
     # A line for the phase, and four for each call.
     assert text.count("\n") == 1000

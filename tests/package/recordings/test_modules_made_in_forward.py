@@ -7,7 +7,7 @@ from torch import nn
 
 from hookscope import record
 from tests.shared.awkward import Net
-from tests.shared.recorded import hooks_on
+from tests.shared.recording_helpers import list_hooks
 
 X = torch.ones(1, 2)
 
@@ -22,7 +22,7 @@ def made_in_forward() -> nn.Module:
 
 def test_a_module_that_forward_makes_is_named_and_logged_whole() -> None:
     net = made_in_forward()
-    before = hooks_on(net)
+    before = list_hooks(net)
     with record(net) as recording:
         for _ in range(2):
             net(X).sum().backward()
@@ -31,9 +31,9 @@ def test_a_module_that_forward_makes_is_named_and_logged_whole() -> None:
     backward = [label for label in recording.order("full_backward") if "new" in label]
     assert backward == ["full_backward 0.new", "full_backward 0.new #2"]
     assert any("Layer 0.new (Linear) was added to the model inside the block" in note for note in recording.notes)
-    assert not any(hooks_on(net[0].new)[-6]), "the layer made last has no hook left"
+    assert not any(list_hooks(net[0].new)[-6]), "the layer made last has no hook left"
     del net[0].new
-    assert hooks_on(net) == before
+    assert list_hooks(net) == before
 
 
 def test_a_module_that_is_not_in_the_model_is_named_after_the_layer_that_calls_it() -> None:
@@ -53,13 +53,13 @@ def test_layers_in_a_plain_list_fire_full_backward_from_their_second_call_on() -
     net(X).sum().backward()
     expected = hidden.weight.grad.clone()
     hidden.weight.grad = None
-    before = hooks_on(net, hidden)
+    before = list_hooks(net, hidden)
     with record(net) as recording:
         net(X).sum().backward()
     name = "Linear (in forward of the root)"
     assert [label for label in recording.order("forward") if name in label] == [f"forward {name}", f"forward {name} #2"]
     assert [label for label in recording.order("full_backward") if name in label] == [f"full_backward {name} #2"]
-    assert hooks_on(net, hidden) == before
+    assert list_hooks(net, hidden) == before
     assert torch.equal(hidden.weight.grad, expected)
 
 

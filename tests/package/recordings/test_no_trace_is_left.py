@@ -7,17 +7,17 @@ from torch import nn
 
 from hookscope.recordings.record import KINDS, record
 from tests.shared.networks import calls_twice
-from tests.shared.recorded import hooks_on, nested, ones
+from tests.shared.recording_helpers import list_hooks, make_nested, make_ones
 
 
 def test_a_start_that_fails_takes_off_what_is_on():
     model = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2))
-    before = hooks_on(model[0])
+    before = list_hooks(model[0])
     with pytest.raises(ValueError, match=r"parameter '1\.weight' has no shape yet"), record(model, parameters=True):
         pass
-    assert hooks_on(model[0]) == before
+    assert list_hooks(model[0]) == before
     with record(model) as recording:  # torch's own hook removes itself and changes the layer's class
-        model(ones(1, 4))
+        model(make_ones(1, 4))
     lazy = [event for event in recording.events if event.name == "1"]
     assert [e.hook for e in lazy] == ["LazyModuleMixin._infer_parameters", "", ""]
     assert [e.type for e in lazy] == ["LazyLinear", "Linear", "Linear"]
@@ -25,7 +25,7 @@ def test_a_start_that_fails_takes_off_what_is_on():
 
 
 def test_a_removed_hook_stays_removed_and_a_replaced_one_stays_replaced():
-    model = nested()
+    model = make_nested()
 
     def hook(*args):
         pass
@@ -37,10 +37,10 @@ def test_a_removed_hook_stays_removed_and_a_replaced_one_stays_replaced():
     kept = model[0].register_forward_hook(hook)
     replaced = model[1].register_full_backward_hook(hook)
     with record(model):
-        model(ones(1, 4))
+        model(make_ones(1, 4))
         gone.remove()
         model[1]._backward_hooks[replaced.id] = other
-        model(ones(1, 4)).sum().backward()
+        model(make_ones(1, 4)).sum().backward()
     assert list(model[0]._forward_hooks.items()) == [(kept.id, hook)]
     assert not model[0]._forward_hooks_always_called
     assert list(model[1]._backward_hooks.values()) == [other]
@@ -49,12 +49,12 @@ def test_a_removed_hook_stays_removed_and_a_replaced_one_stays_replaced():
 
 
 def test_legacy_hooks_can_be_registered_afterwards():
-    model = nested()
+    model = make_nested()
     with record(model):
-        model(ones(1, 4))
+        model(make_ones(1, 4))
     model[0].register_backward_hook(lambda *args: None)
     with record(model[1]) as recording:
-        model[1](ones(1, 3))
+        model[1](make_ones(1, 3))
         model[1].register_full_backward_hook(lambda *args: None)
     assert model[1]._is_full_backward_hook is True
     assert len(recording.notes) == 1
@@ -66,13 +66,13 @@ def test_a_legacy_hook_is_logged_and_receives_what_it_did():
     def legacy(module, grad_input, grad_output):
         got[len(got)] = [None if g is None else tuple(g.shape) for g in grad_input]
 
-    model = nested()
+    model = make_nested()
     model.register_backward_hook(legacy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        model(ones(2, 4)).sum().backward()
+        model(make_ones(2, 4)).sum().backward()
         with record(model) as recording:
-            model(ones(2, 4)).sum().backward()
+            model(make_ones(2, 4)).sum().backward()
     assert got[0] == got[1]
     assert recording.order("backward", "full_backward", "full_backward_pre") == ["backward (root): legacy"]
     (note,) = recording.notes
@@ -81,12 +81,12 @@ def test_a_legacy_hook_is_logged_and_receives_what_it_did():
 
 
 def test_a_layer_that_once_had_a_legacy_hook_keeps_its_pre_hook():
-    model = nested()
+    model = make_nested()
     model[1].register_backward_hook(lambda *args: None).remove()
-    before = hooks_on(model)
+    before = list_hooks(model)
     with record(model) as recording:
-        model(ones(2, 4)).sum().backward()
-    assert hooks_on(model) == before
+        model(make_ones(2, 4)).sum().backward()
+    assert list_hooks(model) == before
     assert "full_backward_pre 1" in recording.order()
     assert "full_backward 1" not in recording.order()
     assert "full_backward 0" in recording.order()
@@ -102,13 +102,13 @@ def test_recordings_nest():
         pass
 
     model.fc.register_full_backward_hook(mine)
-    before = hooks_on(model)
+    before = list_hooks(model)
     with record(model) as outer:
-        model(ones(1, 4))
+        model(make_ones(1, 4))
         with record(model, "fc") as inner:
-            model(ones(1, 4)).sum().backward()
-        model(ones(1, 4)).sum().backward()
-    assert hooks_on(model) == before
+            model(make_ones(1, 4)).sum().backward()
+        model(make_ones(1, 4)).sum().backward()
+    assert list_hooks(model) == before
     assert inner.order("full_backward") == [
         "full_backward fc #2: mine",
         "full_backward fc #2",
@@ -120,14 +120,14 @@ def test_recordings_nest():
 
 
 def test_a_graph_run_backward_after_the_block_logs_nothing_and_adds_a_note(recwarn):
-    model = nested()
+    model = make_nested()
     ran = []
     model[0].register_full_backward_hook(lambda *args: ran.append(1))
     with record(model) as recording:
-        loss = model(ones(1, 4)).sum()
+        loss = model(make_ones(1, 4)).sum()
         early = nn.Sequential(nn.Linear(4, 1))
         with record(early) as other:
-            late = early(ones(1, 4, grad=False)).sum()
+            late = early(make_ones(1, 4, grad=False)).sum()
     count = len(recording.events)
     loss.backward()
     late.backward()
@@ -141,7 +141,7 @@ def test_a_graph_run_backward_after_the_block_logs_nothing_and_adds_a_note(recwa
 
 def test_a_graph_built_before_has_no_hooks_of_layers_in_it():
     layer = nn.Linear(4, 2)
-    loss = layer(ones(1, 4)).sum()
+    loss = layer(make_ones(1, 4)).sum()
     with record(layer, parameters=True) as recording:
         loss.backward()
     assert set(recording.order()) == {f"{k} {p}" for k in KINDS[4:] for p in ("weight", "bias")}

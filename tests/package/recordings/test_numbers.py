@@ -8,7 +8,7 @@ from torch.optim import SGD
 
 from hookscope.recordings.record import record
 from tests.shared.awkward import Do
-from tests.shared.recorded import ones
+from tests.shared.recording_helpers import make_ones
 
 
 def kept(*args):
@@ -21,7 +21,7 @@ def kept(*args):
 def test_numbers_are_kept_on_request_only():
     layer = nn.Linear(4, 2)
     with record(layer) as recording:
-        layer(ones(1, 4)).sum().backward()
+        layer(make_ones(1, 4)).sum().backward()
     assert {event.values for event in recording.events} == {None}
     assert "values" not in repr(recording)
     assert recording.to_dicts()[0]["values"] is None
@@ -81,7 +81,7 @@ def test_post_accumulate_grad_keeps_the_gradient():
     layer = nn.Linear(2, 1, bias=False)
     with record(layer, parameters=True, kinds="post_accumulate_grad", values=True) as recording:
         for _ in range(2):
-            layer(ones(1, 2, grad=False)).sum().backward()
+            layer(make_ones(1, 2, grad=False)).sum().backward()
     assert [event.values.tolist() for event in recording.events] == [[[1, 1]], [[2, 2]]]
 
 
@@ -89,7 +89,7 @@ def everything():
     layer = nn.Linear(2, 1)
     optimizer = SGD(layer.parameters(), lr=0.1)
     with record(layer, optimizers=optimizer, parameters=True, values=True) as recording:
-        y = recording.watch(layer(ones(1, 2)), "y", retain_grad=True, nodes=True)
+        y = recording.watch(layer(make_ones(1, 2)), "y", retain_grad=True, nodes=True)
         recording.watch_all({"y": y, "weight": layer.weight})
         y.sum().backward()
         optimizer.step()

@@ -7,7 +7,7 @@ from torch.optim import SGD, Adam
 from torch.optim import optimizer as torch_optimizer
 
 from hookscope.recordings.record import record
-from tests.shared.recorded import hooks_on, nested, ones
+from tests.shared.recording_helpers import list_hooks, make_nested, make_ones
 
 
 def hooks_of(optimizer):
@@ -20,7 +20,7 @@ def test_a_training_step_is_forward_backward_step():
     before = hooks_of(optimizer)
     with record(layer, optimizers=optimizer, kinds=["forward_pre", "forward", "full_backward"]) as recording:
         for _ in range(2):
-            layer(ones(1, 2)).sum().backward()
+            layer(make_ones(1, 2)).sum().backward()
             optimizer.step()
     assert hooks_of(optimizer) == before
     assert recording.order()[:5] == [
@@ -42,7 +42,7 @@ def test_a_closure_runs_between_the_two_hooks():
     optimizer = SGD(layer.parameters(), lr=0.1)
 
     def closure():
-        loss = layer(ones(1, 2)).sum()
+        loss = layer(make_ones(1, 2)).sum()
         loss.backward()
         return loss
 
@@ -66,7 +66,7 @@ def test_optimizers_of_one_class_are_numbered_and_only_those_named_are_logged():
     first, second = Adam(layer.parameters()), Adam(layer.parameters())
     third, other = SGD(layer.parameters(), lr=0.1), SGD(layer.parameters(), lr=0.1)
     with record(layer, optimizers=[first, second, first, third]) as recording:
-        layer(ones(1, 2)).sum().backward()
+        layer(make_ones(1, 2)).sum().backward()
         for optimizer in (second, other, third, first):
             optimizer.step()
     assert recording.order("step_pre") == ["step_pre Adam 2", "step_pre SGD", "step_pre Adam 1"]
@@ -93,7 +93,7 @@ def test_step_hooks_that_are_there_are_logged_by_name_global_ones_around_them():
         torch_optimizer.register_optimizer_step_pre_hook(everywhere),
         torch_optimizer.register_optimizer_step_post_hook(everywhere),
     ]
-    before = hooks_of(optimizer), hooks_on()
+    before = hooks_of(optimizer), list_hooks()
     with record(layer, optimizers=optimizer) as recording:
         optimizer.step()
         other.step()
@@ -102,7 +102,7 @@ def test_step_hooks_that_are_there_are_logged_by_name_global_ones_around_them():
         handle.remove()
         optimizer.register_step_post_hook(late)
     optimizer._optimizer_step_post_hooks.popitem()
-    assert (hooks_of(optimizer), hooks_on()) == before
+    assert (hooks_of(optimizer), list_hooks()) == before
     for handle in handles:
         handle.remove()
     assert recording.order()[:6] == [
@@ -166,9 +166,9 @@ def test_a_step_that_fails_or_calls_its_base_class_keeps_the_numbers_right():
 
 @pytest.mark.parametrize("end", [None, ValueError, KeyboardInterrupt])
 def test_everything_is_off_however_the_block_ends(end):
-    model, x = nested(), ones(1, 4)
+    model, x = make_nested(), make_ones(1, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
-    before = hooks_on(model), hooks_of(optimizer)
+    before = list_hooks(model), hooks_of(optimizer)
     try:
         with record(model, optimizers=optimizer, values=True, parameters=True) as recording:
             y = recording.watch(model(x), "y", retain_grad=True, nodes=True)
@@ -179,7 +179,7 @@ def test_everything_is_off_however_the_block_ends(end):
                 raise end
     except (ValueError, KeyboardInterrupt):
         assert end
-    assert (hooks_on(model), hooks_of(optimizer)) == before
+    assert (list_hooks(model), hooks_of(optimizer)) == before
     assert not x._backward_hooks
     assert not x._post_accumulate_grad_hooks
     assert not y._backward_hooks

@@ -7,13 +7,13 @@ from torch import nn
 from hookscope.recordings.record import record
 from tests.shared.awkward import Do, Net
 from tests.shared.networks import checkpointed
-from tests.shared.recorded import NESTED_FORWARD, nested, ones
+from tests.shared.recording_helpers import NESTED_FORWARD, make_nested, make_ones
 
 
 def test_what_full_backward_hooks_do_change_is_as_documented():
     model = Net(lambda self, x, unused: self.fc(x), fc=nn.Linear(4, 2))
     for kinds, zeros in [(None, True), (("forward_pre", "forward"), False)]:
-        x, unused = ones(1, 4), ones(1, 4)
+        x, unused = make_ones(1, 4), make_ones(1, 4)
         with record(model, kinds=kinds):
             y = model(x, unused)
             y.sum().backward()
@@ -41,14 +41,14 @@ def test_what_full_backward_hooks_do_change_is_as_documented():
 def test_a_replica_that_shares_its_hooks_runs_unrecorded():
     layer = nn.ReLU()
     with record(layer) as recording:
-        x = ones(2)
+        x = make_ones(2)
         layer._replicate_for_data_parallel()(x).sum().backward()
     assert x.grad.tolist() == [1, 1]
     assert recording.events == ()
 
 
 def test_no_grad_and_inference_mode():
-    model = nested()
+    model = make_nested()
     for mode in (torch.no_grad, torch.inference_mode):
         with mode(), record(model) as recording:
             y = model(torch.ones(1, 4))
@@ -58,8 +58,8 @@ def test_no_grad_and_inference_mode():
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(reentrant):
-    model = checkpointed(nested(), reentrant)
-    x = ones(2, 4)
+    model = checkpointed(make_nested(), reentrant)
+    x = make_ones(2, 4)
     model(x).sum().backward()
     expected, x.grad = x.grad, None
     with record(model) as recording:
@@ -96,7 +96,7 @@ FORWARD = {"kinds": ("forward_pre", "forward")}
 
 @pytest.mark.parametrize(("options", "found"), [({}, 3), (FORWARD, 2)], ids=["backward hooks", "forward hooks"])
 def test_where_inputs_are_told_apart_full_backward_hooks_make_a_difference(options, found):
-    net, x = Do(lambda q, k: q * 2 if q is k else q * 3), ones(1)
+    net, x = Do(lambda q, k: q * 2 if q is k else q * 3), make_ones(1)
     assert net(x, x) == 2
     with record(net, **options):
         assert net(x, x) == found
@@ -108,7 +108,7 @@ def test_an_unused_input_gets_zeros_from_full_backward_hooks_and_a_step_of_its_o
     net = Net(lambda self, x: self.first(x * self.w, self.unused), first=Do(lambda a, b: 2 * a), **parameters)
     step = torch.optim.AdamW(net.parameters(), lr=0.1)
     with record(net, **options):
-        net(ones(1)).sum().backward()
+        net(make_ones(1)).sum().backward()
     step.step()
     assert (net.unused.grad if grad is None else net.unused.grad.item()) == grad
     assert net.unused.item() == 1 if grad is None else net.unused.item() < 1

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.recorded import (
-    ones,
+from tests.shared.recording_helpers import (
+    make_ones,
 )
 
 
@@ -19,7 +19,7 @@ def recorded(build, run, kinds="forward"):
 
 @pytest.mark.parametrize("scrambled", [False, True])
 def test_a_leaf_multi_grad_in_line_accumulate_grad_around_the_filling(scrambled):
-    x = ones(2)
+    x = make_ones(2)
     filled = {}
 
     def first(grad):
@@ -61,7 +61,7 @@ def test_a_leaf_multi_grad_in_line_accumulate_grad_around_the_filling(scrambled)
 
 @pytest.mark.parametrize("early", [False, True], ids=["retain_grad last", "retain_grad first"])
 def test_a_tensor_that_is_no_leaf(early):
-    x = ones(2)
+    x = make_ones(2)
     seen = {}
     with record(nn.Identity(), values=True) as recording:
         y = x * 3
@@ -111,7 +111,7 @@ WATCHED_X = ["tensor x", "node_pre x", "post_accumulate_grad x", "node_post x"]
 )
 def test_which_hooks_fire_depends_on_what_is_asked_for(run, expected):
     def build(recording):
-        x = recording.watch(ones(2), "x", retain_grad=True, nodes=True)
+        x = recording.watch(make_ones(2), "x", retain_grad=True, nodes=True)
         y = recording.watch(x * 2, "y", retain_grad=True, nodes=True)
         return x, y, y.sum()
 
@@ -121,7 +121,7 @@ def test_which_hooks_fire_depends_on_what_is_asked_for(run, expected):
 
 def test_the_gradient_of_a_tensor_used_twice_is_summed_before_its_hooks():
     def build(recording):
-        y = recording.watch(ones(2) * 2, "y", retain_grad=True, nodes=True)
+        y = recording.watch(make_ones(2) * 2, "y", retain_grad=True, nodes=True)
         return recording, y
 
     def fan_out(recording, y):
@@ -140,14 +140,14 @@ def test_the_gradient_of_a_tensor_used_twice_is_summed_before_its_hooks():
     made_later_first = branch.format("newer").split(",") + branch.format("older").split(",")
     assert recording.order() == made_later_first + WATCHED_Y + NODE_Y
     with record(nn.Identity(), values=True) as recording:
-        y = recording.watch(ones(2) * 2, "y")
+        y = recording.watch(make_ones(2) * 2, "y")
         (y * 3 + y * 5).sum().backward()
     assert [event.values.tolist() for event in recording.events] == [[8, 8]]
 
 
 def linear_with_nodes(grad):
     layer = nn.Linear(4, 2)
-    x = ones(3, 4, grad=grad)
+    x = make_ones(3, 4, grad=grad)
 
     def watch_inner(module, args, output):
         recording.watch(output, "addmm", nodes=True)

@@ -7,17 +7,17 @@ from torch.nn.modules import module as torch_module
 from hookscope.recordings.record import record
 from tests.shared.awkward import Net
 from tests.shared.networks import calls_twice, two_heads
-from tests.shared.recorded import (
+from tests.shared.recording_helpers import (
     NESTED_FORWARD,
-    hooks_on,
-    nested,
-    ones,
+    list_hooks,
+    make_nested,
+    make_ones,
 )
 
 
 def linear_order(grad):
     layer = nn.Linear(4, 2)
-    x = ones(3, 4, grad=grad)
+    x = make_ones(3, 4, grad=grad)
     kwargs = {"tensors": {"x": x}} if grad else {}
 
     def watch_inner(module, args, output):
@@ -82,10 +82,10 @@ def test_several_hooks_of_a_kind_global_first_then_prepended_then_in_order():
         add(named("P2"), prepend=True)
         for name in ("G1", "G2"):
             handles.append(getattr(torch_module, f"register_module_{kind}_hook")(named(name)))
-    before = hooks_on(layer)
+    before = list_hooks(layer)
     with record(layer) as recording:
-        layer(ones(3, 4)).sum().backward()
-    assert hooks_on(layer) == before
+        layer(make_ones(3, 4)).sum().backward()
+    assert list_hooks(layer) == before
     for handle in handles:
         handle.remove()
     for kind in ("forward_pre", "forward", "full_backward_pre", "full_backward"):
@@ -95,9 +95,9 @@ def test_several_hooks_of_a_kind_global_first_then_prepended_then_in_order():
 
 
 def test_nested_with_an_input_that_requires_grad():
-    model = nested()
+    model = make_nested()
     with record(model) as recording:
-        model(ones(2, 4)).sum().backward()
+        model(make_ones(2, 4)).sum().backward()
     assert recording.order("forward_pre", "forward") == NESTED_FORWARD
     assert recording.order()[10:] == [
         "full_backward_pre (root)",
@@ -115,9 +115,9 @@ def test_nested_with_an_input_that_requires_grad():
 
 
 def test_nested_with_a_plain_input():
-    model = nested()
+    model = make_nested()
     with record(model) as recording:
-        model(ones(2, 4, grad=False)).sum().backward()
+        model(make_ones(2, 4, grad=False)).sum().backward()
     assert recording.order()[:10] == NESTED_FORWARD
     assert recording.order()[10:] == [
         "full_backward_pre (root)",
@@ -148,7 +148,7 @@ def test_a_module_called_twice_goes_backward_from_its_second_call():
     model.fc.register_full_backward_hook(lambda m, gi, go: seen.append("back"))
     global_hook = torch_module.register_module_full_backward_pre_hook(lambda m, go: seen.append("pre"))
     with record(model, "fc", parameters=True) as recording:
-        model(ones(2, 4)).sum().backward()
+        model(make_ones(2, 4)).sum().backward()
     global_hook.remove()
     assert recording.order("forward_pre", "forward") == [
         "forward_pre fc",
@@ -176,7 +176,7 @@ def test_a_module_called_twice_goes_backward_from_its_second_call():
 def test_calls_are_counted_through_the_whole_recording_also_when_heads_go_backward_separately():
     layer = nn.Linear(4, 4)
     with record(layer, kinds="full_backward") as recording:
-        first, second, third = layer(ones(1, 4)), layer(ones(1, 4)), layer(ones(1, 4))
+        first, second, third = layer(make_ones(1, 4)), layer(make_ones(1, 4)), layer(make_ones(1, 4))
         second.sum().backward()
         first.sum().backward()
         third.sum().backward()
@@ -186,7 +186,7 @@ def test_calls_are_counted_through_the_whole_recording_also_when_heads_go_backwa
 def test_a_module_that_calls_itself():
     model = Net(lambda self, x, n: self(x * 2, n - 1) if n else x * 3)
     with record(model) as recording:
-        model(ones(1), 2).sum().backward()
+        model(make_ones(1), 2).sum().backward()
     calls = [(e.kind, e.call, e.depth) for e in recording.events]
     assert calls[:6] == [
         ("forward_pre", 1, 0),
@@ -209,7 +209,7 @@ def test_a_module_that_calls_itself():
 def test_two_backward_passes_log_twice():
     layer = nn.Linear(4, 2)
     with record(layer) as recording:
-        loss = layer(ones(1, 4)).sum()
+        loss = layer(make_ones(1, 4)).sum()
         loss.backward(retain_graph=True)
         loss.backward()
     back = ["full_backward_pre (root)", "full_backward (root)"]
@@ -219,14 +219,14 @@ def test_two_backward_passes_log_twice():
 def test_two_heads_fire_once_per_backward():
     model = two_heads()
     with record(model, "trunk.*", "", kinds="full_backward") as recording:
-        a, b = model(ones(1, 4))
+        a, b = model(make_ones(1, 4))
         a.sum().backward(retain_graph=True)
         first = recording.order()
         b.sum().backward()
     assert first.count("full_backward (root)") == 1
     assert recording.order().count("full_backward (root)") == 2
     with record(model, "trunk.*", kinds="full_backward") as recording:
-        a, b = model(ones(1, 4))
+        a, b = model(make_ones(1, 4))
         a.sum().backward()
         b.sum().backward()
     assert recording.order() == ["full_backward trunk.a", "full_backward trunk.b"]
@@ -235,7 +235,7 @@ def test_two_heads_fire_once_per_backward():
 def test_with_a_hooked_container_backward_walks_an_unused_output_too():
     model = two_heads()
     with record(model, parameters=True) as recording:
-        a, _ = model(ones(1, 4))
+        a, _ = model(make_ones(1, 4))
         a.sum().backward()
     shapes = {(e.kind, e.name): e.shapes for e in recording.events}
     assert shapes["full_backward_pre", ""] == ((1, 4), None)
@@ -246,7 +246,7 @@ def test_with_a_hooked_container_backward_walks_an_unused_output_too():
 
 def test_double_backward_fires_in_both_passes():
     layer = nn.Linear(4, 2)
-    x = ones(1, 4)
+    x = make_ones(1, 4)
     with record(layer) as recording:
         (grad,) = torch.autograd.grad(layer(x).pow(2).sum(), x, create_graph=True)
         assert recording.order()[2:] == ["full_backward_pre (root)", "full_backward (root)"]
@@ -258,5 +258,5 @@ def test_double_backward_fires_in_both_passes():
 def test_autograd_grad_of_a_weight_fires_the_pre_hook_only():
     layer = nn.Linear(4, 2)
     with record(layer, parameters=True) as recording:
-        torch.autograd.grad(layer(ones(1, 4)).sum(), layer.weight)
+        torch.autograd.grad(layer(make_ones(1, 4)).sum(), layer.weight)
     assert recording.order()[2:] == ["full_backward_pre (root)", "tensor weight"]

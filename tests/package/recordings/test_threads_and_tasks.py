@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from hookscope.recordings.record import Event, record
 from hookscope.recordings.timeline import draw
+from tests.shared import PATIENCE
 from tests.shared.awkward import Do, Net
-from tests.shared.patience import PATIENCE
-from tests.shared.recorded import nested, ones, recorded
+from tests.shared.recording_helpers import make_nested, make_ones, record_pass
 
 FORWARD = ("forward_pre", "forward")
 
@@ -104,9 +104,9 @@ def test_the_table_says_whose_an_event_is_only_where_there_are_several():
     for read in (pickle.loads(pickle.dumps(recording)), copy.deepcopy(recording)):
         assert [event.by for event in read.events] == [event.by for event in recording.events]
         assert repr(read.call_tree()) == repr(recording.call_tree())
-    here = recorded()
+    here = record_pass()
     there = []
-    run(lambda: there.append(recorded()), names=["elsewhere"])
+    run(lambda: there.append(record_pass()), names=["elsewhere"])
     assert {event.by for event in there[0].events} == {"elsewhere"}
     assert there[0].events == here.events, "who ran it is no difference"
     assert repr(there[0]) == repr(here)
@@ -172,10 +172,10 @@ def test_tasks_have_a_tree_each():
 
 
 def test_backward_belongs_to_the_thread_that_calls_it():
-    model, between = nested(), threading.Barrier(2)
+    model, between = make_nested(), threading.Barrier(2)
 
     def train():
-        loss = model(ones(1, 4)).sum()
+        loss = model(make_ones(1, 4)).sum()
         between.wait(PATIENCE)
         loss.backward()
 
@@ -192,7 +192,7 @@ def test_a_gradient_that_one_thread_fills_is_not_that_of_the_next_to_log():
     net = nn.ModuleList([model, other])
 
     def train(recording):
-        y = recording.watch(ones(2) * 3, "y", retain_grad=True)
+        y = recording.watch(make_ones(2) * 3, "y", retain_grad=True)
         y.grad_fn.register_prehook(lambda _: run(lambda: other(torch.ones(1)), names=["two"]))
         y.sum().backward()
 
@@ -218,10 +218,10 @@ class Deep(torch.autograd.Function):
     def backward(ctx, grad):
         with torch.enable_grad():
             if ctx.depth:
-                Deep.apply(ones(1), ctx.depth - 1).sum().backward()
+                Deep.apply(make_ones(1), ctx.depth - 1).sum().backward()
             else:
                 ran_on.append(threading.current_thread().name)
-                identity(ones(1)).sum().backward()
+                identity(make_ones(1)).sum().backward()
         return grad, None
 
 
@@ -230,11 +230,11 @@ identity, ran_on = nn.Identity(), []
 
 def test_what_torch_runs_on_a_thread_of_its_own_belongs_to_who_waits_for_it():
     def train():
-        identity(ones(1))
-        Deep.apply(ones(1), 100).sum().backward()
+        identity(make_ones(1))
+        Deep.apply(make_ones(1), 100).sum().backward()
 
     with record(identity) as recording:
-        run(train, lambda: identity(ones(1)))
+        run(train, lambda: identity(make_ones(1)))
     assert ran_on[0] not in ("one", "two")
     ran = [event.by for event in recording.events]
     assert (ran.count("one"), ran.count("two")) == (6, 2)
@@ -297,10 +297,10 @@ def test_no_event_is_lost_from_the_tree(order, place):
 
         def calls(*_):
             with torch.enable_grad():
-                model[0].view(nn.Sequential(model[0].fc)(ones(1, 4)))
+                model[0].view(nn.Sequential(model[0].fc)(make_ones(1, 4)))
 
         getattr(model[0], f"register_{place}_hook")(calls)
     with record(model) as recording:
-        model(ones(2, 4)).sum().backward()
+        model(make_ones(2, 4)).sum().backward()
     assert len(recording.events) > 12
     assert shown(recording) == [event.index for event in recording.events]

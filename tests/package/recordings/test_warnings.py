@@ -9,7 +9,7 @@ from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import record
 from tests.shared.awkward import Net
-from tests.shared.recorded import ones
+from tests.shared.recording_helpers import make_ones
 
 FIRING, OUTPUT = "Full backward hook is firing", "For backward hooks to be called"
 
@@ -20,7 +20,7 @@ def test_warnings_about_its_own_hooks_become_notes_and_filters_are_left_alone(ca
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with record(model) as recording:
-            model(ones(1, 4, grad=False))["out"].sum().backward()
+            model(make_ones(1, 4, grad=False))["out"].sum().backward()
             warnings.warn("mine", stacklevel=1)
     assert [str(w.message) for w in seen] == ["mine"]
     parts = (
@@ -37,11 +37,11 @@ def test_filters_set_inside_stay_and_do_not_bring_the_warnings_back():
     with warnings.catch_warnings():
         with record(model):
             warnings.simplefilter("error")
-            model(ones(1, 4, grad=False)).sum().backward()
+            model(make_ones(1, 4, grad=False)).sum().backward()
         assert warnings.filters[0][0] == "error"
         with record(model):
             warnings.resetwarnings()
-            model(ones(1, 4, grad=False)).sum().backward()
+            model(make_ones(1, 4, grad=False)).sum().backward()
         assert not warnings.filters
 
 
@@ -60,7 +60,7 @@ def test_the_same_warnings_about_hooks_of_the_learners_are_shown(where):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with record(model):
-            model(ones(1, 4, grad=False))["out"].sum().backward()
+            model(make_ones(1, 4, grad=False))["out"].sum().backward()
     for handle in handles:
         handle.remove()
     torch_module._global_is_full_backward_hook = None
@@ -73,7 +73,7 @@ def test_a_warning_shown_once_per_place_is_shown_after_and_not_again():
     model = nn.Linear(4, 2)
 
     def run():
-        model(ones(1, 4, grad=False)).sum().backward()
+        model(make_ones(1, 4, grad=False)).sum().backward()
 
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("default")

@@ -9,12 +9,12 @@ from torch import nn
 from torch.optim import SGD
 
 from hookscope.recordings.record import record
-from tests.shared.recorded import nested, ones
+from tests.shared.recording_helpers import make_nested, make_ones
 
 
 def test_retain_grad_logs_every_filling_also_where_the_node_does_not_run():
     with record(nn.Identity(), kinds="forward", values=True) as recording:
-        y = recording.watch(ones(2) * 2, "y", retain_grad=True)
+        y = recording.watch(make_ones(2) * 2, "y", retain_grad=True)
         y.sum().backward(retain_graph=True)
         (y * 3).sum().backward(retain_graph=True)  # added to what is there
         y.grad = None
@@ -28,7 +28,7 @@ def test_retain_grad_logs_every_filling_also_where_the_node_does_not_run():
 
 def test_outputs_of_one_node_run_all_tensor_hooks_before_their_gradients_are_retained():
     with record(nn.Identity(), kinds="forward") as recording:
-        a, b = torch.split(ones(2) * 1, 1)
+        a, b = torch.split(make_ones(2) * 1, 1)
         recording.watch(a, "a", retain_grad=True, nodes=True)
         recording.watch(b, "b", retain_grad=True)
         (a + b).sum().backward(retain_graph=True)
@@ -43,7 +43,7 @@ def test_hooks_registered_on_a_tensor_inside_the_block_are_noted():
     def late(grad):
         pass
 
-    x = ones(2)
+    x = make_ones(2)
     with record(nn.Identity(), tensors={"x": x}) as recording:
         x.register_hook(late)
         x.sum().backward()
@@ -53,7 +53,7 @@ def test_hooks_registered_on_a_tensor_inside_the_block_are_noted():
 
 
 def test_a_leaf_is_watched_under_no_grad_too():
-    x = ones(2)
+    x = make_ones(2)
     with record(nn.Identity()) as recording:
         with torch.no_grad():
             recording.watch(x, "x", nodes=True)
@@ -64,7 +64,7 @@ def test_a_leaf_is_watched_under_no_grad_too():
 
 def test_what_was_not_retained_is_not_logged():
     with record(nn.Identity(), kinds="forward") as recording:
-        y = recording.watch(ones(2) * 2, "y", retain_grad=True)
+        y = recording.watch(make_ones(2) * 2, "y", retain_grad=True)
         z = y * 1
         del y  # nobody can read its .grad any more
         z.sum().backward()
@@ -73,7 +73,7 @@ def test_what_was_not_retained_is_not_logged():
 
 def test_an_in_place_operation_after_watching_is_noted():
     with record(nn.Identity(), kinds="forward") as recording:
-        y = recording.watch(ones(2) * 2, "y", retain_grad=True, nodes=True)
+        y = recording.watch(make_ones(2) * 2, "y", retain_grad=True, nodes=True)
         y.mul_(3)
         (y * 5).sum().backward()
     assert y.grad.tolist() == [5, 5]
@@ -85,8 +85,8 @@ def test_an_in_place_operation_after_watching_is_noted():
 
 def test_watch_all_any_and_all():
     with record(nn.Identity(), kinds="forward") as recording:
-        x = ones(2)
-        a, b, apart = x * 2, x * 3, ones(3) * 1
+        x = make_ones(2)
+        a, b, apart = x * 2, x * 3, make_ones(3) * 1
         recording.watch_all({"a": a, "b": b, "apart": apart})
         recording.watch_all({"b": b, "a": a}, mode="any")
         a.sum().backward(retain_graph=True)
@@ -102,7 +102,7 @@ def test_watch_all_any_and_all():
 
 
 def test_multi_grad_hooks_of_a_recording_are_not_taken_for_the_learners():
-    x = ones(2)
+    x = make_ones(2)
     with record(nn.Identity(), kinds="forward") as recording:
         recording.watch_all({"x": x})
         recording.watch_all({"x": x}, "any")
@@ -114,7 +114,7 @@ def test_multi_grad_hooks_of_a_recording_are_not_taken_for_the_learners():
 
 
 def test_tensors_nodes_and_optimizers_are_not_kept():
-    model, x = nested(), ones(1, 4)
+    model, x = make_nested(), make_ones(1, 4)
     optimizer = SGD(model.parameters(), lr=0.1)
     with record(model, optimizers=optimizer, values=True, parameters=True) as recording:
         y = recording.watch(model(x), "y", retain_grad=True, nodes=True)
@@ -135,8 +135,8 @@ def test_tensors_nodes_and_optimizers_are_not_kept():
     ("call", "error", "text"),
     [
         (lambda r: r.watch_all({}), ValueError, "no tensors"),
-        (lambda r: r.watch_all({"x": ones(1)}, "some"), ValueError, "mode='some'.*mode='all' or mode='any'"),
-        (lambda r: r.watch_all({"x": ones(1, grad=False)}), ValueError, "'x' does not require grad"),
+        (lambda r: r.watch_all({"x": make_ones(1)}, "some"), ValueError, "mode='some'.*mode='all' or mode='any'"),
+        (lambda r: r.watch_all({"x": make_ones(1, grad=False)}), ValueError, "'x' does not require grad"),
         (lambda r: r.watch_all({"x": 3}), TypeError, "'x' is of type int"),
         (lambda r: r.watch(torch.ones(1), "y", retain_grad=True, nodes=True), ValueError, "'y' does not require grad"),
     ],
@@ -156,9 +156,9 @@ def test_bad_input_is_named(call, error, text):
 )
 def test_bad_options_are_named_before_anything_is_registered(options, error, text):
     with pytest.raises(error, match=text):
-        record(nested(), **options)
+        record(make_nested(), **options)
 
 
 def test_watching_several_outside_the_block():
     with pytest.raises(RuntimeError, match=r"'x, y' .*outside the with-block"):
-        record(nn.Identity()).watch_all({"x": ones(1), "y": ones(1)})
+        record(nn.Identity()).watch_all({"x": make_ones(1), "y": make_ones(1)})

@@ -7,13 +7,13 @@ from torch import nn
 from hookscope import capture
 from hookscope.recordings.record import FullBackwardHookError, record
 from tests.shared.awkward import Do, Net
-from tests.shared.recorded import hooks_on, ones
+from tests.shared.recording_helpers import list_hooks, make_ones
 
 
 def test_leaving_out_the_layers_named_helps():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))
     with record(model, "2", "") as recording:
-        model(ones(2, 4)).sum().backward()
+        model(make_ones(2, 4)).sum().backward()
     assert recording.order("full_backward") == ["full_backward 2", "full_backward (root)"]
 
 
@@ -42,18 +42,18 @@ THROUGH_A_VIEW = {
 @pytest.mark.parametrize("write", THROUGH_A_VIEW.values(), ids=THROUGH_A_VIEW)
 def test_a_write_through_a_view_is_explained(write):
     model = writes(write)
-    before = hooks_on(model)
+    before = list_hooks(model)
     with (
         pytest.raises(FullBackwardHookError, match=r"after layer fc \(Linear\)"),
         record(model),
     ):
-        model(ones(2, 4)).sum().backward()
-    assert hooks_on(model) == before
+        model(make_ones(2, 4)).sum().backward()
+    assert list_hooks(model) == before
     with record(model, kinds=("forward_pre", "forward")):
-        model(ones(2, 4)).sum().backward()
+        model(make_ones(2, 4)).sum().backward()
     model.fc.register_full_backward_hook(lambda *args: None)
     with pytest.raises(RuntimeError) as caught, capture(model):
-        model(ones(2, 4))
+        model(make_ones(2, 4))
     assert any("a full backward hook on layer 'fc'" in note for note in caught.value.__notes__)
 
 
@@ -75,18 +75,18 @@ class AsItWas(torch.autograd.Function):
 def test_a_write_that_torch_refuses_without_hooks_too_is_torchs(write, said):
     model = writes(write)
     with pytest.raises(RuntimeError, match=said) as caught, record(model):
-        model(ones(2, 4))
+        model(make_ones(2, 4))
     assert not isinstance(caught.value, FullBackwardHookError)
 
 
 def test_an_error_explained_once_stays_so_and_others_pass():
     model = nn.Sequential(nn.ReLU(), Do(lambda x: torch.max(x, 1)))
     with pytest.raises(FullBackwardHookError) as caught, record(model), record(model):
-        model(ones(2, 4))
+        model(make_ones(2, 4))
     assert type(caught.value.__cause__) is TypeError
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
     model.register_full_backward_hook(lambda *args: None)
     model[0].register_full_backward_hook(lambda *args: None)
     with pytest.raises(RuntimeError) as caught, record(model, kinds="forward"):
-        model(ones(2, 4))
+        model(make_ones(2, 4))
     assert type(caught.value) is RuntimeError

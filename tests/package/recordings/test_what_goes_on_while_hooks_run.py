@@ -5,12 +5,12 @@ from torch import nn
 
 from hookscope.recordings.record import record
 from tests.shared.awkward import Do, Net
-from tests.shared.recorded import (
+from tests.shared.recording_helpers import (
     GLOBAL_DICTS,
     HOOK_DICTS,
-    hooks_on,
-    nested,
-    ones,
+    list_hooks,
+    make_nested,
+    make_ones,
 )
 
 
@@ -29,14 +29,14 @@ def test_a_hook_removed_while_it_runs_finishes_this_pass():
         handles["self"] = getattr(layer, f"register_{kind}_hook")(remover)
         handles["later"] = getattr(layer, f"register_{kind}_hook")(later)
         with record(layer, kinds=[kind]) as recording:
-            layer(ones(1, 4)).sum().backward()
-            layer(ones(1, 4)).sum().backward()
+            layer(make_ones(1, 4)).sum().backward()
+            layer(make_ones(1, 4)).sum().backward()
         assert [e.hook for e in recording.events] == ["remover", "later", "", ""], kind
-        assert hooks_on(layer)[len(GLOBAL_DICTS) + 2 :][: len(HOOK_DICTS)] == [[]] * len(HOOK_DICTS)
+        assert list_hooks(layer)[len(GLOBAL_DICTS) + 2 :][: len(HOOK_DICTS)] == [[]] * len(HOOK_DICTS)
 
 
 def test_a_tensor_hook_removed_while_it_runs_finishes_this_pass():
-    x = ones(2)
+    x = make_ones(2)
     handles = [x.register_hook(lambda grad: [handle.remove() for handle in handles] and None)]
 
     def later(grad):
@@ -64,8 +64,8 @@ def test_a_hook_added_inside_runs_from_the_next_call_stays_and_is_noted():
 
     layer.register_forward_hook(adder)
     with record(layer, kinds="forward") as recording:
-        layer(ones(1, 4))
-        layer(ones(1, 4))
+        layer(make_ones(1, 4))
+        layer(make_ones(1, 4))
     assert ran == ["adder", "adder", "added"]
     assert recording.order() == [
         "forward (root): adder",
@@ -79,16 +79,16 @@ def test_a_hook_added_inside_runs_from_the_next_call_stays_and_is_noted():
 
 
 def test_an_error_in_a_backward_hook_keeps_its_type_and_the_log_until_then():
-    model = nested()
+    model = make_nested()
 
     def stop(*args):
         raise ZeroDivisionError("stop")
 
     model[0].register_full_backward_hook(stop)
-    before = hooks_on(model)
+    before = list_hooks(model)
     with pytest.raises(ZeroDivisionError), record(model) as recording:
-        model(ones(1, 4)).sum().backward()
-    assert hooks_on(model) == before
+        model(make_ones(1, 4)).sum().backward()
+    assert list_hooks(model) == before
     assert recording.order()[-1] == "full_backward 0: stop"
     assert model[1].weight.grad is not None
     assert str(recording).endswith("stop")
@@ -107,10 +107,10 @@ def test_an_error_in_forward_runs_always_called_hooks_only():
     model = nn.Sequential(Do(fail))
     model[0].register_forward_hook(never)
     model[0].register_forward_hook(always, always_call=True)
-    before = hooks_on(model)
+    before = list_hooks(model)
     with pytest.raises(ValueError, match=r"^broken$"), record(model) as recording:
-        model(ones(1))
-    assert hooks_on(model) == before
+        model(make_ones(1))
+    assert list_hooks(model) == before
     assert recording.order() == ["forward_pre (root)", "forward_pre 0", "forward 0: always"]
     assert recording.events[-1].shapes is None
     assert recording.events[-1].depth == 1
@@ -125,7 +125,7 @@ def test_a_layer_that_fails_and_is_caught_does_not_hold_what_comes_after():
 
     model = Net(run, bad=nn.Linear(9, 9), good=nn.Linear(4, 2))
     with record(model, kinds=("forward_pre", "forward")) as recording:
-        model(ones(1, 4))
+        model(make_ones(1, 4))
     assert repr(recording.call_tree()).splitlines() == [
         "forward",
         "└── (root): Net.__call__()",
@@ -154,9 +154,9 @@ def test_a_pre_hook_that_raises_leaves_the_call_uncounted():
     layer.register_forward_hook(lambda *given: None, always_call=True)  # fires also after a pre-hook that raised
     with record(layer) as recording:
         with pytest.raises(ValueError, match="not yet"):
-            layer(ones(1, 4))
+            layer(make_ones(1, 4))
         trouble.append(False)
-        layer(ones(1, 4)).sum().backward()
+        layer(make_ones(1, 4)).sum().backward()
     assert {event.call for event in recording.events} == {1}
     assert len(recording.order("forward")) == 3
     assert recording.uncalled == ()

@@ -10,13 +10,13 @@ from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import Event, record
 from tests.shared.awkward import Do, Net
-from tests.shared.recorded import hooks_on, nested, ones
+from tests.shared.recording_helpers import list_hooks, make_nested, make_ones
 
 
 def test_shapes_keep_the_structure():
     model = Net(lambda self, x, pair, flag, scale=None: {"a": x * pair[0], "rest": [pair[1], None, 3]})
     with record(model, kinds=("forward_pre", "forward")) as recording:
-        model(ones(2, 3), (torch.ones(3), torch.tensor(1.0)), True, scale=torch.ones(1))
+        model(make_ones(2, 3), (torch.ones(3), torch.tensor(1.0)), True, scale=torch.ones(1))
     assert [e.shapes for e in recording.events] == [
         ((2, 3), ((3,), ()), "bool", {"scale": (1,)}),
         {"a": (2, 3), "rest": ((), None, "int")},
@@ -37,14 +37,14 @@ def test_an_output_that_contains_itself_is_described():
 
     model = Do(run)
     with record(model, kinds="forward") as recording:
-        model(ones(1))
+        model(make_ones(1))
     assert "list" in str(recording.events[0].shapes)
 
 
 def test_nested_tensors_and_lstm_state_are_described():
     lstm = nn.LSTM(4, 5, batch_first=True)
     with record(lstm) as recording:
-        output, _ = lstm(ones(2, 3, 4))
+        output, _ = lstm(make_ones(2, 3, 4))
         output.sum().backward()
     by_kind = {e.kind: e.shapes for e in recording.events}
     assert by_kind["forward"] == ((2, 3, 5), ((1, 2, 5), (1, 2, 5)))
@@ -62,7 +62,7 @@ def test_nested_tensors_and_lstm_state_are_described():
 def test_events_are_complete_and_frozen():
     layer = nn.Linear(4, 2)
     with record(layer) as recording:
-        layer(ones(1, 4)).sum().backward()
+        layer(make_ones(1, 4)).sum().backward()
     assert recording.events == (
         Event(1, "forward_pre", "", "Linear", 1, "forward", ((1, 4),)),
         Event(2, "forward", "", "Linear", 1, "forward", (1, 2)),
@@ -90,7 +90,7 @@ def test_hooks_are_called_as_the_learner_knows_them():
     layer.register_forward_hook(Logger())
     layer.register_forward_hook(__import__("functools").partial(with_name, "fc"))
     with record(layer, kinds="forward") as recording:
-        layer(ones(1, 4))
+        layer(make_ones(1, 4))
     assert [e.hook for e in recording.events] == ["Logger.on_forward", "Logger()", "partial(with_name)", ""]
 
 
@@ -110,15 +110,15 @@ def test_hooks_keep_their_arguments_and_what_they_return():
     layer.register_forward_hook(add_one, with_kwargs=True)
     layer.register_full_backward_pre_hook(lambda module, grad_output: (grad_output[0] * 3,))
     layer.register_full_backward_hook(lambda module, grad_input, grad_output: (grad_input[0] * 5,))
-    x = ones(1, 4)
+    x = make_ones(1, 4)
     x.register_hook(lambda grad: grad * 7)
     layer.weight.register_hook(lambda grad: grad * 11)
     layer.weight.register_post_accumulate_grad_hook(lambda p: seen.update(grad=p.grad.clone()))
-    before = hooks_on(layer)
+    before = list_hooks(layer)
     with record(layer, tensors={"x": x}, parameters=True) as recording:
         y = layer(x)
         y.sum().backward()
-    assert hooks_on(layer) == before
+    assert list_hooks(layer) == before
     assert y.tolist() == [[9.0, 9.0]]
     assert seen["kwargs"] == {}
     assert x.grad[0, 0].item() == 2 * 3 * 5 * 7 * 2  # two outputs; the pre-hook doubled x
@@ -138,11 +138,11 @@ def test_arity_errors_stay_the_learners_own():
     layer = nn.Linear(4, 2)
     layer.register_forward_hook(lambda module, args: None)
     with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"), record(layer):
-        layer(ones(1, 4))
+        layer(make_ones(1, 4))
 
 
 def test_a_global_hook_is_logged_for_the_chosen_layers_only():
-    model, other = nested(), nn.Linear(4, 2)
+    model, other = make_nested(), nn.Linear(4, 2)
     ran = []
 
     def everywhere(module, args, output):
@@ -150,8 +150,8 @@ def test_a_global_hook_is_logged_for_the_chosen_layers_only():
 
     handle = torch_module.register_module_forward_hook(everywhere)
     with record(model, "0.*", kinds="forward") as recording:
-        model(ones(1, 4))
-        other(ones(1, 4))
+        model(make_ones(1, 4))
+        other(make_ones(1, 4))
     handle.remove()
     assert len(ran) == 6
     assert recording.order() == [

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import LayerNotFoundError, samples
 from hookscope.widgets import LayerPicker
+from tests.package.widgets.picker_models import make_convs, make_digit_picker, make_images
 from tests.shared.awkward import MODELS, Do
-from tests.shared.picked import convs, digits, images
 
 
 def test_it_begins_with_the_first_layer_that_has_maps() -> None:
-    picker = digits()
+    picker = make_digit_picker()
     assert picker.layer == "block1.conv"
     assert repr(picker) == ("LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), all 16 channels")
     assert "block1.conv (Conv2d)" in picker.alt
@@ -65,25 +65,25 @@ def test_choices_are_taken_when_the_first_layer_is_the_model_itself(named: dict[
 
 
 def test_choices_are_taken_in_any_order() -> None:
-    model = convs(40)
-    model(images())
+    model = make_convs(40)
+    model(make_images())
     picker = LayerPicker(
-        model, images(), channel=33, page=2, per_page=16, target=3, sample=1, show="gradient", layer="2"
+        model, make_images(), channel=33, page=2, per_page=16, target=3, sample=1, show="gradient", layer="2"
     )
     assert (picker.layer, picker.channel, picker.page, picker.channels) == ("2", 33, 2, list(range(32, 40)))
 
 
 def test_of_several_samples_the_one_that_is_shown_is_named() -> None:
-    picker = LayerPicker(convs()[:1], images(), layer="0", sample=2)
+    picker = LayerPicker(make_convs()[:1], make_images(), layer="0", sample=2)
     assert repr(picker) == (
         "LayerPicker Sequential: 0 (Conv2d), activation (4, 8, 8, 8), sample 2 of 0 to 3, all 8 channels"
     )
     assert "sample 2" in picker.caption
-    assert "sample" not in repr(digits())
+    assert "sample" not in repr(make_digit_picker())
 
 
 def test_a_pass_that_would_keep_too_much_is_refused_with_the_way_out() -> None:
-    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), images()
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), make_images()
     words = "outputs of all layers need more than max_bytes=9,000. Pass a smaller batch, .* raise max_bytes"
     with pytest.raises(MemoryError, match=words):
         LayerPicker(model, x, max_bytes=9_000)
@@ -109,9 +109,9 @@ def test_a_memory_error_of_the_model_s_own_is_not_explained_away() -> None:
 
 
 def test_a_message_from_the_page_runs_again() -> None:
-    model = convs().eval()
-    model(images())
-    picker = LayerPicker(model, images(), layer="0")
+    model = make_convs().eval()
+    model(make_images())
+    picker = LayerPicker(model, make_images(), layer="0")
     with torch.no_grad():
         model[0].weight.zero_()
         model[0].bias.zero_()

@@ -10,19 +10,19 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, base
-from tests.shared.picked import convs, images
+from tests.package.widgets.picker_models import make_convs, make_images
 
 
 def test_the_model_stays_as_it_was() -> None:
-    model = convs()
-    model(images())  # makes the lazy layer
+    model = make_convs()
+    model(make_images())  # makes the lazy layer
     model.train()
     model[1].eval()
     model[0].weight.grad = torch.ones_like(model[0].weight)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     flags = [module.training for module in model.modules()]
     random = torch.random.get_rng_state()
-    picker = LayerPicker(model, images())
+    picker = LayerPicker(model, make_images())
     picker.show = "gradient"
     picker.target = 2
     picker.run()
@@ -64,7 +64,7 @@ def test_a_model_that_raises_leaves_no_hook_and_a_living_widget() -> None:
 
 
 def test_run_again_takes_the_weights_and_hooks_of_now() -> None:
-    model, x = convs().eval(), images()
+    model, x = make_convs().eval(), make_images()
     model(x)
     picker = LayerPicker(model, x, layer="0")
     before, png = picker.activation.clone(), picker.png
@@ -104,9 +104,9 @@ def test_a_closed_picker_lets_go() -> None:
     import gc
     import weakref
 
-    model = convs().eval()
-    model(images())
-    picker = LayerPicker(model, images())
+    model = make_convs().eval()
+    model(make_images())
+    picker = LayerPicker(model, make_images())
     picker.show = "gradient"
     gone = weakref.ref(picker.activation)
     picker.close()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.widgets import LayerPicker
 from tests.shared.awkward import Net
-from tests.shared.language import IDS, llama
+from tests.shared.language_models import IDS, llama
 
 
 class Two(nn.Module):

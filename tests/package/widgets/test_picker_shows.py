@@ -14,14 +14,14 @@ from hookscope.pictures.picture import as_text
 from hookscope.pictures.pixel_text import LINE
 from hookscope.widgets import LayerPicker
 from hookscope.widgets.channel_maps import draw_input, read_maps, sort_channels
+from tests.package.widgets.picker_models import make_convs, make_digit_picker, make_images
 from tests.shared.awkward import Do, Net
-from tests.shared.drawn import says
-from tests.shared.picked import convs, digits, images
+from tests.shared.grid_pixels import shows_text
 
 
 @pytest.mark.parametrize("target", [-1, 3])
 def test_gradients_are_those_of_the_chosen_class(target: int) -> None:
-    model, x = convs().eval(), images()
+    model, x = make_convs().eval(), make_images()
     model(x)
     picker = LayerPicker(model, x, layer="1", show="gradient", target=target)
     normed = model[1](model[0](x)).detach().requires_grad_()
@@ -35,10 +35,10 @@ def test_gradients_are_those_of_the_chosen_class(target: int) -> None:
 
 
 def test_a_frozen_model_has_gradients_by_its_input_and_one_without_any_says_so() -> None:
-    model = convs().eval()
-    model(images())
+    model = make_convs().eval()
+    model(make_images())
     model.requires_grad_(False)
-    picker = LayerPicker(model, images(), show="gradient")
+    picker = LayerPicker(model, make_images(), show="gradient")
     assert picker.gradient.abs().sum() > 0
     index = LayerPicker(nn.Embedding(4, 3).requires_grad_(False), torch.tensor([[1, 2]]))
     index.show = "gradient"
@@ -66,7 +66,7 @@ def test_a_call_of_a_shared_module_and_a_part_of_a_tuple() -> None:
 
 @pytest.mark.parametrize("by", ["mean", "max", "zeros"])
 def test_channels_are_ordered_by_what_is_asked(by: str) -> None:
-    model, x = convs(40).eval(), images()
+    model, x = make_convs(40).eval(), make_images()
     model(x)
     picker = LayerPicker(model, x, layer="2", order=by, per_page=16, sample=2)
     maps = picker.activation[2].flatten(1)
@@ -129,7 +129,7 @@ def test_channels_last_reads_the_last_axis_as_channels() -> None:
 
 
 def test_a_channel_is_shown_large_with_its_numbers() -> None:
-    picker = digits()
+    picker = make_digit_picker()
     assert not picker.large
     picker.channel = 3
     assert picker.large.startswith(b"\x89PNG")
@@ -182,7 +182,7 @@ def test_a_map_that_is_zero_in_one_image_is_not_called_dead(width: int, above: s
     picker.width = width
     drawn = np.asarray(Image.open(io.BytesIO(picker.png)))
     left, top, wide, _ = picker.boxes[12]
-    assert says(drawn[top - LINE : top, left : left + wide], above)
+    assert shows_text(drawn[top - LINE : top, left : left + wide], above)
     assert picker.rows[12]["note"] == "all zeros"
     assert "all zeros: channel 12" in picker.alt
     assert "all zeros" in picker.large_alt
@@ -190,9 +190,9 @@ def test_a_map_that_is_zero_in_one_image_is_not_called_dead(width: int, above: s
 
 
 def test_an_overwritten_output_is_shown_as_it_was_and_said_to_be() -> None:
-    model = convs().eval()
-    model(images())
-    picker = LayerPicker(model, images(), layer="1")
+    model = make_convs().eval()
+    model(make_images())
+    picker = LayerPicker(model, make_images(), layer="1")
     assert (picker.activation < 0).any()
     assert any("layer 2 (ReLU); this is the value before that" in value for _, value in picker.facts)
 

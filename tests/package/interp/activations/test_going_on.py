@@ -23,9 +23,8 @@ from hookscope.interp.activations import DamagedError
 from hookscope.interp.activations.fingerprint import fingerprint_batch
 from hookscope.interp.activations.shards import list_shards
 from tests.package.interp.activations.test_what_is_collected import X, by_hand, small
-from tests.shared import ROOT
-from tests.shared.disks import a_small_disk
-from tests.shared.patience import PATIENCE
+from tests.shared import PATIENCE, ROOT
+from tests.shared.small_disk import mount_small_disk
 
 
 def stopped(net, folder, after: int, error: BaseException):
@@ -140,7 +139,7 @@ def test_workers_that_outlive_a_call_do_not_hold_its_folder(tmp_path):
 
 
 def test_a_full_disk_is_said_and_what_is_there_can_be_read(tmp_path):
-    with a_small_disk(tmp_path / "disk", "200k") as disk:
+    with mount_small_disk(tmp_path / "disk", "200k") as disk:
         fill(disk)
         gc.collect()  # files that are mapped
 

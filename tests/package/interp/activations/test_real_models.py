@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from hookscope import Activations, capture, collect
 from tests.package.interp.activations.test_what_is_collected import by_hand
-from tests.shared.language import IDS, small_vit, t5
+from tests.shared.language_models import IDS, small_vit, t5
 from tests.shared.networks import resnet18
 
 IMAGES = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(1))

@@ -14,7 +14,7 @@ from hookscope import Activations, LayerNotFoundError, census, collect, edit
 from hookscope.interp.activations import DamagedError
 from hookscope.interp.activations.fingerprint import fingerprint_model
 from tests.shared.awkward import Net
-from tests.shared.clocks import Clock
+from tests.shared.fake_clock import Clock
 
 X = torch.arange(44.0).reshape(11, 4) / 7
 

@@ -10,8 +10,8 @@ import torch
 
 from hookscope import attention
 from tests.package.interp.attentions.test_softmax_by_hand import Attention, X, usual
+from tests.shared import PATIENCE
 from tests.shared.awkward import Do, Net
-from tests.shared.patience import PATIENCE
 
 
 @torch.library.custom_op("hookscope_tests::my_attention", mutates_args=())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookscope import attention
 from tests.shared.awkward import Do, Net
-from tests.shared.language import small_vit
+from tests.shared.language_models import small_vit
 
 IDS = torch.randint(3, 50, (2, 64), generator=torch.Generator().manual_seed(0))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import attention, edit
 from tests.shared.awkward import Net
-from tests.shared.language import IDS, llama
+from tests.shared.language_models import IDS, llama
 from tests.shared.networks import projected
 
 Wrap = Callable[[nn.Linear], nn.Module]

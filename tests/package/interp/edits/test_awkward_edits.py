@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from tests.shared.edits import CASES
+from tests.shared.awkward_edits import CASES
 
 REFUSED = {
     "an exception leaves nothing": "ArithmeticError: in layer '0', on purpose",

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from hookscope import at, capture, census, edit, explain
 from tests.shared.awkward import Do, Net
-from tests.shared.explained import checked
-from tests.shared.language import IDS, gpt2
+from tests.shared.explanation_runs import explain_and_check
+from tests.shared.language_models import IDS, gpt2
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 V = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
@@ -89,7 +89,7 @@ def test_the_lines_that_are_written_do_the_same(name: str) -> None:
         EDITS[name](e)
         y = net(x)
         expected = grads(y)
-    code = checked(e)
+    code = explain_and_check(e)
     names = {**explain(e).names, "model": net, "inputs": (x,)}
     grads(None)
     exec(compile(code, "explained", "exec"), names)
@@ -108,7 +108,7 @@ def test_the_lines_that_are_written_do_the_same(name: str) -> None:
 def in_plain(e: Any, net: nn.Module, *inputs: Any) -> Any:
     """What the lines for an edit make of the same inputs."""
     names = {**explain(e).names, "model": net, "inputs": inputs}
-    exec(compile(checked(e), "explained", "exec"), names)
+    exec(compile(explain_and_check(e), "explained", "exec"), names)
     assert not len(census(net))
     return names["result"]
 
@@ -152,7 +152,7 @@ def test_one_hook_for_many_layers() -> None:
         e.scale("transformer.h.*.mlp", 3.0, at[..., :4])
         e.add("transformer.h.1.attn", 1.0, part=0)
         y = net(IDS).logits
-    assert (code := checked(e)).count("def ") == 2
+    assert (code := explain_and_check(e)).count("def ") == 2
     assert "for name in ['transformer.h.0.mlp', 'transformer.h.1.mlp']:" in code
     with torch.no_grad():
         assert torch.equal(in_plain(e, net, IDS).logits, y)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope import NotEditedError, at, capture, census, edit
-from tests.shared.language import IDS, bert, generate, gpt2, llama, small_vit, t5
+from tests.shared.language_models import IDS, bert, generate, gpt2, llama, small_vit, t5
 
 X = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
 

@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from hookscope import at, census, edit
 from tests.shared.awkward import Net
-from tests.shared.language import IDS, gpt2
-from tests.shared.swept import sweep
+from tests.shared.language_models import IDS, gpt2
+from tests.shared.sweep_helpers import sweep
 
 WORDS = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 1], [2, 3, 4], [5, 6, 7]])  # 5 tokens of 3 samples, or 3 of 5
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hookscope import NotEditedError, at, census, edit
-from tests.shared.language import IDS, gpt2
+from tests.shared.language_models import IDS, gpt2
 
 X = torch.randn(2, 4)
 

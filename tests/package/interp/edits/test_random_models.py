@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.package.captures.test_random_models import always_the_same, build, trees
 from tests.shared.awkward import Case, seed
-from tests.shared.editable import calls_of
-from tests.shared.edited_by_hand import Spec, check, spec_of
-from tests.shared.edited_formulas import KINDS
+from tests.shared.edit_formulas import KINDS
+from tests.shared.hand_written_edits import Spec, check_edits, choose_spec, list_editable_calls
 
 where = (st.integers(0, 50), st.integers(0, 5), st.booleans(), st.booleans())
 more = st.lists(st.tuples(st.sampled_from(sorted(KINDS)), *where), max_size=2)
@@ -31,17 +30,17 @@ def is_edited(kind: str, to: str, tree: Any, first: Any, others: list[Any], grad
 
     try:
         with torch.set_grad_enabled(grad):
-            calls = calls_of(make())
+            calls = list_editable_calls(make())
     except RuntimeError:
         assume(False)
     # The layer that is called last comes first, which is what is drawn most.
     those = [call for call in calls[::-1] if call.to == to and any(shape is not None for _, shape in call.tensors)]
     specs: list[Spec] = []
     for each, (which, *rest), among in [(kind, first, those), *((each, rest, calls) for each, *rest in others)]:
-        spec = spec_of(make, among, which, each, *rest) if among else None
+        spec = choose_spec(make, among, which, each, *rest) if among else None
         assume(specs or spec)
         specs += [spec] if spec else []
-    error = check(make, specs, grad)
+    error = check_edits(make, specs, grad)
     assume(refused or error != "NotEditedError")  # as most of gradients are: overwritten in place, or cut off
     event(error or "fine")
 

@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import at, edit
 from tests.shared.awkward import Do, Net
-from tests.shared.language import llama, small_vit
-from tests.shared.swept import Flat
+from tests.shared.language_models import llama, small_vit
+from tests.shared.sweep_helpers import Flat
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 

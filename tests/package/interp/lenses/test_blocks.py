@@ -9,7 +9,7 @@ from torch import nn
 from hookscope import LayerNotFoundError
 from hookscope.interp.lenses import NoBlocksError, Streams
 from tests.shared.awkward import Do, Net
-from tests.shared.read import IDS, Reader
+from tests.shared.language_models import READER_IDS, Reader
 
 
 def encoder(batch_first: bool) -> nn.TransformerEncoder:
@@ -22,7 +22,7 @@ def hooks_on(model: nn.Module) -> int:
 
 
 def test_blocks_are_found_though_their_heads_are_more() -> None:
-    streams = Streams(Reader(), (IDS,))
+    streams = Streams(Reader(), (READER_IDS,))
     assert streams.labels == ["blocks.0", "blocks.1", "blocks.2"]
     assert (streams.samples, streams.tokens) == (2, 6)
     assert [each.label for each in streams.maps_at(1)] == [f"blocks.1.heads.{head}" for head in range(5)]
@@ -41,7 +41,7 @@ def test_experts_stand_side_by_side_and_are_no_blocks() -> None:
 
 
 def test_a_block_that_is_called_three_times_is_three_layers() -> None:
-    streams = Streams(Reader(shared=True), (IDS,))
+    streams = Streams(Reader(shared=True), (READER_IDS,))
     assert streams.labels == ["blocks.0", "blocks.0#2", "blocks.0#3"]
     assert [each.label for each in streams.maps_at(2)] == [f"blocks.0.heads.{head}#3" for head in range(5)]
     assert not torch.equal(streams.reading().norm[0], streams.reading().norm[1])
@@ -59,7 +59,7 @@ def test_layers_of_several_classes_inside_of_blocks_are_no_blocks() -> None:
         return Net(run, layer=nn.ModuleList([nn.TransformerEncoderLayer(20, 2, 20, batch_first=True), mlp, apart]))
 
     net = nn.Sequential(nn.Embedding(50, 20), block(), block())
-    assert Streams(net, (IDS,)).labels == ["1", "2"]
+    assert Streams(net, (READER_IDS,)).labels == ["1", "2"]
 
 
 def test_blocks_of_several_classes_in_turn_are_all_found() -> None:
@@ -97,12 +97,12 @@ def test_tokens_first(size: tuple[int, int]) -> None:
 
 def test_layers_that_are_named() -> None:
     net = Reader()
-    assert Streams(net, (IDS,), layers=["words", "blocks.[02]"]).labels == ["words", "blocks.0", "blocks.2"]
+    assert Streams(net, (READER_IDS,), layers=["words", "blocks.[02]"]).labels == ["words", "blocks.0", "blocks.2"]
     with pytest.raises(LayerNotFoundError, match=r"no layer 'block\.1'; did you mean 'blocks\.1'"):
-        Streams(net, (IDS,), layers="block.1")
+        Streams(net, (READER_IDS,), layers="block.1")
     net.spare = nn.Linear(2, 2)
     with pytest.raises(LayerNotFoundError, match="layer 'spare'"):
-        Streams(net, (IDS,), layers=["blocks.*", "spare"])
+        Streams(net, (READER_IDS,), layers=["blocks.*", "spare"])
 
 
 def test_layers_of_different_lengths() -> None:
@@ -114,7 +114,7 @@ def test_layers_of_different_lengths() -> None:
 def test_a_pass_that_takes_too_much_is_refused_with_the_way_out() -> None:
     net = Reader()
     with pytest.raises(MemoryError, match=r"need more than max_bytes=2,000. Pass a shorter text"):
-        Streams(net, (IDS,), max_bytes=2000)
+        Streams(net, (READER_IDS,), max_bytes=2000)
     assert hooks_on(net) == 0
     long = torch.zeros(1, 40, dtype=torch.long)
     with pytest.raises(MemoryError, match=r"the attention maps up to .* a shorter text"):

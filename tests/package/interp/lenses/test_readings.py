@@ -10,7 +10,7 @@ from hookscope import LayerNotFoundError
 from hookscope.interp.lenses import Streams
 from hookscope.interp.lenses.lens import Lens
 from tests.shared.awkward import Net
-from tests.shared.read import IDS, WORDS, Reader
+from tests.shared.language_models import READER_IDS, READER_WORDS, Reader
 
 
 def by_hooks(net: Reader) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -21,7 +21,7 @@ def by_hooks(net: Reader) -> tuple[Tensor, list[Tensor], Tensor]:
         block.register_forward_hook(lambda module, args, out: seen.append(out[0].clone())) for block in net.blocks
     ]
     with torch.no_grad():
-        logits = net.eval()(IDS)
+        logits = net.eval()(READER_IDS)
     for handle in handles:
         handle.remove()
     return seen[0], seen[1:], logits
@@ -31,7 +31,7 @@ def by_hooks(net: Reader) -> tuple[Tensor, list[Tensor], Tensor]:
 def test_numbers_are_those_of_plain_hooks(sample: int) -> None:
     net = Reader()
     before, streams, logits = by_hooks(net)
-    read = Streams(net, (IDS,))
+    read = Streams(net, (READER_IDS,))
     found = read.reading(sample)
     assert read.lens is not None
     assert read.lens.names == ("norm", "head")
@@ -49,7 +49,7 @@ def test_numbers_are_those_of_plain_hooks(sample: int) -> None:
             final = logits[sample].argmax(-1)
             assert torch.equal(found.final, final)
             assert torch.allclose(found.final_probability[layer], chances.gather(-1, final[:, None])[:, 0])
-            after = chances[:-1].gather(-1, IDS[sample, 1:, None])[:, 0]
+            after = chances[:-1].gather(-1, READER_IDS[sample, 1:, None])[:, 0]
             assert torch.allclose(found.next_probability[layer, :-1], after)
             assert bool(found.next_probability[layer, -1].isnan())
     assert found.verified
@@ -57,14 +57,14 @@ def test_numbers_are_those_of_plain_hooks(sample: int) -> None:
 
 
 def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Streams(Reader(), (IDS,)).reading()
-    monkeypatch.setattr("hookscope.interp.lenses.lens._MOST_LOGITS", 2 * len(WORDS))
-    pieces = Streams(Reader(), (IDS,)).reading()
+    whole = Streams(Reader(), (READER_IDS,)).reading()
+    monkeypatch.setattr("hookscope.interp.lenses.lens._MOST_LOGITS", 2 * len(READER_WORDS))
+    pieces = Streams(Reader(), (READER_IDS,)).reading()
     assert torch.equal(whole.words, pieces.words)
     assert torch.allclose(whole.next_probability, pieces.next_probability, equal_nan=True)
     calls: list[tuple[int, ...]] = []
     lens = Lens(function=lambda stream: calls.append(tuple(stream.shape)) or stream)
-    list(lens.split_logits(torch.ones(1, 6, 3), len(WORDS)))
+    list(lens.split_logits(torch.ones(1, 6, 3), len(READER_WORDS)))
     assert calls == [(1, 6, 3)]  # a function may look at all tokens
 
 
@@ -72,20 +72,20 @@ def test_a_lens_that_is_not_the_model_s_is_said_to_be_none() -> None:
     net = Reader(cap=True)
     with torch.no_grad():
         net.head.weight.mul_(3)
-    read = Streams(net, (IDS,), lens=("norm", "head"))
+    read = Streams(net, (READER_IDS,), lens=("norm", "head"))
     _, streams, logits = by_hooks(net)
     with torch.no_grad():
         error = float((net.head(net.norm(streams[-1])) - logits)[0].abs().max())
     assert read.reading().error == pytest.approx(error)
     assert not read.reading().verified
     assert any(f"differs from the logits of the model by up to {error:.2g}" in text for text in read.remarks())
-    mended = Streams(net, (IDS,), lens=lambda stream: net.head(net.norm(stream)).tanh())
+    mended = Streams(net, (READER_IDS,), lens=lambda stream: net.head(net.norm(stream)).tanh())
     assert mended.reading().verified
     assert mended.remarks() == []
-    other = Streams(net, (IDS,), lens=lambda stream: -net.head(net.norm(stream))).reading()
+    other = Streams(net, (READER_IDS,), lens=lambda stream: -net.head(net.norm(stream))).reading()
     assert torch.equal(other.final, logits[0].argmax(-1))  # what the model chose, not what that lens would
     # Found by itself, a way that does not end at what the model returned is no lens.
-    assert Streams(net, (IDS,)).lens is None
+    assert Streams(net, (READER_IDS,)).lens is None
 
 
 def test_a_model_that_reads_its_class_token() -> None:
@@ -123,14 +123,14 @@ def test_a_norm_alone_makes_no_words() -> None:
 def test_a_lens_that_is_given_is_checked_at_once() -> None:
     net = Reader()
     with pytest.raises(LayerNotFoundError, match="no layer 'hed'; did you mean 'head'"):
-        Streams(net, (IDS,), lens=("norm", "hed"))
+        Streams(net, (READER_IDS,), lens=("norm", "hed"))
     with pytest.raises(TypeError, match="lens=3 is neither names of modules"):
-        Streams(net, (IDS,), lens=3)
+        Streams(net, (READER_IDS,), lens=3)
     with pytest.raises(ValueError, match="'norm' does not accept"):
-        Streams(net, (IDS,), lens=("head", "norm"))
+        Streams(net, (READER_IDS,), lens=("head", "norm"))
     with pytest.raises(ValueError, match=r"a stream of shape \(1, 6, 20\) into \(1, 6\)"):
-        Streams(net, (IDS,), lens=lambda stream: stream.sum(-1))
-    unlike = Streams(net, (IDS,), lens=lambda stream: stream[..., :4])
+        Streams(net, (READER_IDS,), lens=lambda stream: stream.sum(-1))
+    unlike = Streams(net, (READER_IDS,), lens=lambda stream: stream[..., :4])
     assert unlike.reading().error is None
     assert any("could not be checked" in text for text in unlike.remarks())
 
@@ -139,7 +139,7 @@ def test_values_that_are_no_numbers() -> None:
     net = Reader()
     with torch.no_grad():
         net.head.weight[3] = torch.nan
-    found = Streams(net, (IDS,)).reading()
+    found = Streams(net, (READER_IDS,)).reading()
     assert not bool(found.norm.isnan().any())
     assert bool(found.probabilities.isnan().all())  # a softmax over a NaN; not 0, and nothing made up
     assert bool(found.final_probability.isnan().all())

@@ -15,14 +15,14 @@ from hookscope import profile
 from hookscope.interp.profiles import passes, spans
 from tests.package.interp.profiles.test_what_layers_cost import X, net, quick
 from tests.shared.awkward import Net
-from tests.shared.clocks import Clock, Takes
+from tests.shared.fake_clock import Clock, TimedLayer
 
 
 def test_passes_that_take_long_are_fewer_unless_asked_for(monkeypatch: pytest.MonkeyPatch):
     clock = Clock()
     monkeypatch.setattr(importlib.import_module("hookscope.interp.profiles.profile"), "time", clock)
     monkeypatch.setattr(passes, "time", clock)
-    quick, slow = (nn.Sequential(*net(), Takes(clock, seconds * 10**9 + 1, 1)) for seconds in (0, 1))
+    quick, slow = (nn.Sequential(*net(), TimedLayer(clock, seconds * 10**9 + 1, 1)) for seconds in (0, 1))
     assert len(profile(quick, X).forward.runs) == 10
     costs = profile(slow, X)
     assert len(costs.forward.runs) == len(costs["0"].backward_self.runs) == 3

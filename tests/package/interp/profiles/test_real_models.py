@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import census, profile
-from tests.shared.language import IDS, gpt2, small_vit
+from tests.shared.language_models import IDS, gpt2, small_vit
 from tests.shared.networks import resnet18
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from hookscope import profile
 from hookscope.interp.profiles import LayerProfile, passes
 from tests.shared.awkward import Net
-from tests.shared.clocks import Clock, Takes, WorkMoves
-from tests.shared.language import IDS, gpt2
+from tests.shared.fake_clock import Clock, TimedLayer, TimedOperations
+from tests.shared.language_models import IDS, gpt2
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_times_are_those_of_the_layer_that_takes_them(clock: Clock) -> None:
-    inner = nn.Sequential(Takes(clock, 20, 300), Takes(clock, 1, 0))
+    inner = nn.Sequential(TimedLayer(clock, 20, 300), TimedLayer(clock, 1, 0))
 
     def run(self: Any, x: Tensor) -> Tensor:
         clock.now += 5000  # what a container does itself
         return self.inner(self.small(self.large(self.small(x))))
 
-    model = Net(run, small=Takes(clock, 10, 2000), large=Takes(clock, 400, 7), inner=inner)
+    model = Net(run, small=TimedLayer(clock, 10, 2000), large=TimedLayer(clock, 400, 7), inner=inner)
 
     def loss(y: Tensor) -> Tensor:
         clock.now += 10**6  # in no pass
@@ -69,7 +69,7 @@ def _resnet() -> tuple[nn.Module, Tensor]:
 @pytest.mark.parametrize("kind", ["resnet18", "gpt2"])
 def test_times_of_a_real_model_are_those_that_plain_hooks_read(clock: Clock, kind: str) -> None:
     net, inputs = _resnet() if kind == "resnet18" else (gpt2(), IDS)
-    with WorkMoves(clock):
+    with TimedOperations(clock):
         costs = profile(net, inputs, repeats=2)
         theirs = _read_by_hand(net, inputs, clock)
     assert set(theirs) == set(costs)
@@ -108,7 +108,7 @@ def _backward_by_hand(net: nn.Module, inputs: Tensor, clock: Clock) -> int:
     loss = logits.sum().double()
     for parameter in net.parameters():
         parameter.grad = None
-    with WorkMoves(clock):
+    with TimedOperations(clock):
         begun = clock.now
         loss.backward()
         return clock.now - begun

@@ -18,7 +18,7 @@ from hookscope import LayerNotFoundError, census, profile
 from hookscope.interp.profiles import LayerProfile, Profile, Time, passes
 from hookscope.interp.profiles.spans import CallSpans
 from tests.shared.awkward import Net
-from tests.shared.clocks import Clock
+from tests.shared.fake_clock import Clock
 
 
 def quick(model: nn.Module, *inputs: Any, **options: Any) -> Profile:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from tests.shared.awkward import Do, Net
-from tests.shared.language import gpt2
-from tests.shared.swept import by_hand, outputs_of, sweep
+from tests.shared.language_models import gpt2
+from tests.shared.sweep_helpers import get_outputs, sweep, sweep_by_hand
 
 LAYERS = ["transformer.h.0", "transformer.h.1.attn", "transformer.h.1.mlp"]
 TOKENS, OTHER = torch.tensor([[5, 3, 9, 1, 7]]), torch.tensor([[5, 3, 9, 2, 4]])
@@ -40,8 +40,8 @@ def test_where_prompts_begin_alike(model) -> None:
         return sweep(model, TOKENS, LAYERS, OTHER, positions=range(5), check=2, metric=logit, progress=False)
 
     found, samples = calls_of(model.lm_head, run)
-    new = outputs_of(model, lambda: model(OTHER), LAYERS)
-    known = by_hand(model, lambda: model(TOKENS), LAYERS, new, [(slice(None), p) for p in range(5)], logit)
+    new = get_outputs(model, lambda: model(OTHER), LAYERS)
+    known = sweep_by_hand(model, lambda: model(TOKENS), LAYERS, new, [(slice(None), p) for p in range(5)], logit)
     assert (found.values - known).abs().max() <= 1e-5 * known.abs().max()
     assert (found.values[:, :3] == found.baseline).all()
     assert (found.values[0, 3:] != found.baseline).all()
@@ -102,7 +102,7 @@ def test_they_stay_right_where_a_batch_is_not() -> None:
         dead = int((net[:2](x) == 0).all(0).sum())
     found = sweep(net, x, "1", "zero", channels=range(8), check=2, metric=lambda y: y[0, 0])
     new = {"1": torch.zeros(3, 8)}
-    known = by_hand(net, lambda: net(x), ["1"], new, [(slice(None), c) for c in range(8)], lambda y: y[0, 0])
+    known = sweep_by_hand(net, lambda: net(x), ["1"], new, [(slice(None), c) for c in range(8)], lambda y: y[0, 0])
     assert (found.values - known).abs().max() <= 1e-5 * known.abs().max()
     assert (found.idle, found.batches) == (dead, ())
     assert found.notes[-1] == f"each of the {8 - dead} cells that change something was run alone, with plain hooks"
@@ -120,8 +120,8 @@ def test_other_dtypes(dtype) -> None:
         return output[0, 0].abs()
 
     found = sweep(net, x, "0", other, channels=range(8), check=2, metric=metric)
-    new = outputs_of(net, lambda: net(other), ["0"])
-    known = by_hand(net, lambda: net(x), ["0"], new, [(slice(None), c) for c in range(8)], metric)
+    new = get_outputs(net, lambda: net(other), ["0"])
+    known = sweep_by_hand(net, lambda: net(x), ["0"], new, [(slice(None), c) for c in range(8)], metric)
     coarse = 0.03 if dtype == torch.bfloat16 else 1e-5
     assert (found.values - known).abs().max() <= coarse * known.abs().max()
     assert found.idle == (0 if dtype == torch.complex128 else 4)
@@ -144,8 +144,8 @@ def test_where_a_copy_alone_changes_something_they_are_run(read: str) -> None:
         return output.sum() if read == "number" else torch.zeros(())
 
     found = sweep(net, x, "view", source, positions=range(6), metric=metric, check=1, progress=False)
-    new = outputs_of(net, lambda: net(source), ["view"])
-    known = by_hand(net, lambda: net(x), ["view"], new, [(slice(None), p) for p in range(6)], metric)
+    new = get_outputs(net, lambda: net(source), ["view"])
+    known = sweep_by_hand(net, lambda: net(x), ["view"], new, [(slice(None), p) for p in range(6)], metric)
     torch.testing.assert_close(found.values, known, atol=1e-4, rtol=1e-5)
     assert (found.idle, found.batches) == (0, (6,))
     said = "changed the metric from [-0-9.]+ to [-0-9.]+" if read == "number" else "changed the output by .*"

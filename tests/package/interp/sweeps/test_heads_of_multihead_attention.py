@@ -15,8 +15,8 @@ from hookscope import NotEditedError, census, edit
 from hookscope.interp.sweeps import Cell
 from tests.package.interp.sweeps.test_one_cell import same as same_cells
 from tests.shared.awkward import Net
-from tests.shared.language import small_vit
-from tests.shared.swept import sweep
+from tests.shared.language_models import small_vit
+from tests.shared.sweep_helpers import sweep
 
 IMAGE, OTHER = torch.randn(2, 3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 TEXT, TEXT_TOO = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(1))

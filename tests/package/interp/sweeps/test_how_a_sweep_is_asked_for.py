@@ -12,7 +12,7 @@ from torch import nn
 from hookscope import SweepOptions, sweep
 from hookscope.interp.sweeps import Cell
 from tests.shared.awkward import Net
-from tests.shared.swept import by_hand, outputs_of
+from tests.shared.sweep_helpers import get_outputs, sweep_by_hand
 
 X, Y = torch.randn(2, 2, 5, 4, generator=torch.Generator().manual_seed(0))
 
@@ -44,9 +44,9 @@ def test_a_sweep_has_eight_parameters() -> None:
 def test_each_way_to_give_inputs_is_that_of_plain_hooks(args: Any, kwargs: Any, source: Any, other: Any) -> None:
     model = net()
     found = sweep(model, *args, kwargs=kwargs, **GOOD | {"source": source}, positions=range(5))
-    new = outputs_of(model, lambda: model(*other[0], **other[1]), GOOD["layers"])
+    new = get_outputs(model, lambda: model(*other[0], **other[1]), GOOD["layers"])
     places = [(slice(None), position) for position in range(5)]
-    known = by_hand(model, lambda: model(*args, **kwargs or {}), GOOD["layers"], new, places, torch.sum)
+    known = sweep_by_hand(model, lambda: model(*args, **kwargs or {}), GOOD["layers"], new, places, torch.sum)
     assert torch.allclose(found.values, known, rtol=1e-5)
     cell = Cell(found, "head", 3)
     assert cell.run().value == pytest.approx(cell.value, rel=1e-5)

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 from hookscope.pictures.palette import COOLWARM
-from tests.shared.swept import sweep
+from tests.shared.sweep_helpers import sweep
 
 
 def swept(channels=range(3), rows=("0", "2"), width=3):

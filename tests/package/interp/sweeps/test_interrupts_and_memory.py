@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from hookscope import census
 from hookscope.interp.sweeps.memory import PeakBytes
 from tests.shared.awkward import Net
-from tests.shared.swept import close, sweep
+from tests.shared.sweep_helpers import is_close, sweep
 
 X = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(0))
 LAYERS = ["0", "2", "4"]
@@ -93,7 +93,7 @@ def test_batches_fit_into_max_bytes() -> None:
     assert free.batches == (16, 16, 16)
     for limit in (180_000, 240_000):
         found = measured(max_bytes=limit)
-        assert close(found.values, free.values)
+        assert is_close(found.values, free.values)
         assert max(found.batches, default=1) < 16
         assert peaks[limit] <= limit
     assert peaks[None] > 240_000
@@ -144,7 +144,7 @@ def test_no_limit_is_overrun(kind: str) -> None:
         with PeakBytes() as counted:
             found = sweep(net, x, layers, other, max_bytes=limit, **options)
         assert counted.peak <= limit
-        assert close(found.values, free.values)
+        assert is_close(found.values, free.values)
         said = [note for note in found.notes if f"more than the {limit:,} allowed, so each cell was run alone" in note]
         assert len(said) == (not found.batches)
         ways.add("batches" if found.batches else "alone")

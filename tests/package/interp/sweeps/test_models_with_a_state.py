@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from hookscope import capture
 from hookscope.interp.sweeps import Cell
 from tests.shared.awkward import Net
-from tests.shared.language import llama
-from tests.shared.swept import Flat, sweep
+from tests.shared.language_models import llama
+from tests.shared.sweep_helpers import Flat, sweep
 
 X = torch.ones(1, 6)
 

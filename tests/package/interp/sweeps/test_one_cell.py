@@ -13,8 +13,8 @@ from torch import nn
 from hookscope import LayerNotFoundError, census
 from hookscope.interp.sweeps import Cell
 from tests.shared.awkward import Net
-from tests.shared.language import IDS, gpt2, small_vit
-from tests.shared.swept import Gated, sweep
+from tests.shared.language_models import IDS, gpt2, small_vit
+from tests.shared.sweep_helpers import Gated, sweep
 
 X, Y = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from hookscope import LayerNotFoundError, NotEditedError, census
 from tests.shared.awkward import Net
-from tests.shared.language import IDS, gpt2, small_vit
+from tests.shared.language_models import IDS, gpt2, small_vit
 from tests.shared.networks import resnet18
-from tests.shared.swept import sweep
+from tests.shared.sweep_helpers import sweep
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 BLOCKS = ["transformer.h.0", "transformer.h.1"]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from hookscope.interp.sweeps import Sweep
 from tests.shared.awkward import Do, Net
-from tests.shared.language import IDS
-from tests.shared.swept import sweep
+from tests.shared.language_models import IDS
+from tests.shared.sweep_helpers import sweep
 
 Forward = Callable[[Any, Tensor], Tensor]
 X = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from hookscope import LayerNotFoundError, census
-from tests.shared import language
+from tests.shared import language_models
 from tests.shared.awkward import Do, Net
-from tests.shared.clocks import Clock
-from tests.shared.language import IDS
-from tests.shared.swept import Gated, by_hand, close, outputs_of, sweep
+from tests.shared.fake_clock import Clock
+from tests.shared.language_models import IDS
+from tests.shared.sweep_helpers import Gated, get_outputs, is_close, sweep, sweep_by_hand
 
 ALL = slice(None)
 
@@ -35,10 +35,10 @@ def logit(output):
 
 def test_gpt2_at_every_position(gpt2) -> None:
     found = sweep(gpt2, TOKENS, LAYERS, OTHERS, positions=range(8), metric=logit, progress=False)
-    new = outputs_of(gpt2, lambda: gpt2(OTHERS), LAYERS)
-    known = by_hand(gpt2, lambda: gpt2(TOKENS), LAYERS, new, [(ALL, p) for p in range(8)], logit)
+    new = get_outputs(gpt2, lambda: gpt2(OTHERS), LAYERS)
+    known = sweep_by_hand(gpt2, lambda: gpt2(TOKENS), LAYERS, new, [(ALL, p) for p in range(8)], logit)
     assert found.layers == tuple(LAYERS)
-    assert close(found.values, known)
+    assert is_close(found.values, known)
     assert 0 < len(found.batches) <= 6
     assert sum(found.batches) == 72
     assert found.checked == 4
@@ -52,7 +52,7 @@ def test_gpt2_at_every_position(gpt2) -> None:
 
 def test_layers_that_return_unlike_things_in_one_sweep() -> None:
     """Attention computed eagerly returns its weights, too."""
-    net = language.gpt2(attn_implementation="eager")
+    net = language_models.gpt2(attn_implementation="eager")
     layers = [f"transformer.h.{i}{part}" for i in range(2) for part in ("", ".attn", ".mlp")]
 
     def metric(output):
@@ -68,14 +68,14 @@ def test_layers_that_return_unlike_things_in_one_sweep() -> None:
     found = sweep(
         net, IDS, layers, IDS.flip(1), part={type(net.transformer.h[0].attn): 1, "transformer.h.*.attn": 0}, **asked
     )
-    new = outputs_of(net, lambda: net(IDS.flip(1)), layers)
-    known = by_hand(net, lambda: net(IDS), layers, new, [(ALL, p) for p in range(5)], metric)
-    assert close(found.values, known)
+    new = get_outputs(net, lambda: net(IDS.flip(1)), layers)
+    known = sweep_by_hand(net, lambda: net(IDS), layers, new, [(ALL, p) for p in range(5)], metric)
+    assert is_close(found.values, known)
     assert found.notes == ()
 
 
 def test_blocks_and_attention_of_t5_in_one_sweep() -> None:
-    net = language.t5()
+    net = language_models.t5()
     layers = ["encoder.block.0", "encoder.block.0.layer.0", "encoder.block.0.layer.1"]
     given = {"input_ids": IDS, "decoder_input_ids": IDS}
     other = given | {"input_ids": IDS.flip(1)}
@@ -86,23 +86,23 @@ def test_blocks_and_attention_of_t5_in_one_sweep() -> None:
     found = sweep(
         net, given, layers, other, positions=range(5), part={layers[0]: 0, layers[1]: 0}, metric=metric, progress=False
     )
-    new = outputs_of(net, lambda: net(**other), layers)
-    known = by_hand(net, lambda: net(**given), layers, new, [(ALL, p) for p in range(5)], metric)
-    assert close(found.values, known)
+    new = get_outputs(net, lambda: net(**other), layers)
+    known = sweep_by_hand(net, lambda: net(**given), layers, new, [(ALL, p) for p in range(5)], metric)
+    assert is_close(found.values, known)
 
 
 def test_the_mean_over_samples_of_llama_and_its_heads() -> None:
-    net = language.llama()
+    net = language_models.llama()
 
     def metric(output):
         return output.logits[0, -1, 5]
 
     layers = ["model.layers.0", "model.layers.1.mlp"]
     found = sweep(net, IDS, layers, "mean", positions=range(5), metric=metric, progress=False)
-    new = outputs_of(net, lambda: net(IDS), layers)
+    new = get_outputs(net, lambda: net(IDS), layers)
     means = {name: tensor.mean(0, keepdim=True).expand_as(tensor) for name, tensor in new.items()}
-    known = by_hand(net, lambda: net(IDS), layers, means, [(ALL, p) for p in range(5)], metric)
-    assert close(found.values, known)
+    known = sweep_by_hand(net, lambda: net(IDS), layers, means, [(ALL, p) for p in range(5)], metric)
+    assert is_close(found.values, known)
 
     heads = sweep(net, IDS, "model.layers.*.self_attn", "zero", heads=range(4), metric=metric, progress=False)
     for row in range(2):
@@ -149,9 +149,9 @@ def test_gpt2_with_keywords_two_samples_and_padding(gpt2) -> None:
 
     layers = ["transformer.h.0", "transformer.h.2.mlp"]
     found = sweep(gpt2, given(TOKENS), layers, given(OTHERS), positions=[0, 3, -1], check=2, metric=metric)
-    new = outputs_of(gpt2, lambda: gpt2(**given(OTHERS)), layers)
-    known = by_hand(gpt2, lambda: gpt2(**given(TOKENS)), layers, new, [(ALL, p) for p in (0, 3, -1)], metric)
-    assert close(found.values, known)
+    new = get_outputs(gpt2, lambda: gpt2(**given(OTHERS)), layers)
+    known = sweep_by_hand(gpt2, lambda: gpt2(**given(TOKENS)), layers, new, [(ALL, p) for p in (0, 3, -1)], metric)
+    assert is_close(found.values, known)
     assert (len(found.batches), found.notes) == (1, ())
 
 
@@ -171,7 +171,7 @@ def test_gpt2_heads(gpt2) -> None:
             with torch.no_grad():
                 known[row, head] = float(logit(gpt2(TOKENS)))
             handle.remove()
-    assert close(found.values, known)
+    assert is_close(found.values, known)
     assert found.layers == tuple(layers)
     assert found.notes == ()
 
@@ -182,9 +182,9 @@ def test_a_metric_that_reads_the_cache_of_gpt2(gpt2) -> None:
 
     layers = ["transformer.h.0.mlp", "transformer.h.1.mlp"]
     found = sweep(gpt2, TOKENS, layers, OTHERS, positions=range(8), check=2, metric=metric)
-    new = outputs_of(gpt2, lambda: gpt2(OTHERS), layers)
-    known = by_hand(gpt2, lambda: gpt2(TOKENS), layers, new, [(ALL, p) for p in range(8)], metric)
-    assert close(found.values, known)
+    new = get_outputs(gpt2, lambda: gpt2(OTHERS), layers)
+    known = sweep_by_hand(gpt2, lambda: gpt2(TOKENS), layers, new, [(ALL, p) for p in range(8)], metric)
+    assert is_close(found.values, known)
     assert (found.batches, found.notes) == ((16,), ())
 
 
@@ -194,9 +194,9 @@ def test_a_metric_that_reads_the_cache(gpt2) -> None:
 
     layers = ["transformer.h.1.mlp"]
     found = sweep(gpt2, TOKENS, layers, OTHERS, positions=range(8), check=2, metric=metric)
-    new = outputs_of(gpt2, lambda: gpt2(OTHERS), layers)
-    known = by_hand(gpt2, lambda: gpt2(TOKENS), layers, new, [(ALL, p) for p in range(8)], metric)
-    assert close(found.values, known)
+    new = get_outputs(gpt2, lambda: gpt2(OTHERS), layers)
+    known = sweep_by_hand(gpt2, lambda: gpt2(TOKENS), layers, new, [(ALL, p) for p in range(8)], metric)
+    assert is_close(found.values, known)
     assert (found.batches, found.notes) == ((8,), ())
 
 
@@ -213,9 +213,9 @@ def test_a_vision_transformer() -> None:
         return output[1, 3]
 
     found = sweep(net, x, layers, other, positions=range(17), metric=metric, progress=False)
-    new = outputs_of(net, lambda: net(other), layers)
-    known = by_hand(net, lambda: net(x), layers, new, [(ALL, p) for p in range(17)], metric)
-    assert close(found.values, known)
+    new = get_outputs(net, lambda: net(other), layers)
+    known = sweep_by_hand(net, lambda: net(x), layers, new, [(ALL, p) for p in range(17)], metric)
+    assert is_close(found.values, known)
     assert found.notes == ()
     assert len(found.batches) < 9
 
@@ -235,9 +235,9 @@ def test_a_vision_transformer_of_full_size() -> None:
 
     tokens = ["class", *(f"patch {number}" for number in range(196))]
     found = sweep(net, x, layers, other, positions=positions, metric=metric, tokens=tokens, progress=False)
-    new = outputs_of(net, lambda: net(other), layers)
-    known = by_hand(net, lambda: net(x), layers, new, [(ALL, p) for p in positions], metric)
-    assert close(found.values, known)
+    new = get_outputs(net, lambda: net(other), layers)
+    known = sweep_by_hand(net, lambda: net(x), layers, new, [(ALL, p) for p in positions], metric)
+    assert is_close(found.values, known)
     assert found.notes == ()
     assert found.names[:2] == ("0 class", "7 patch 6")
 
@@ -254,9 +254,9 @@ def test_channels_of_resnet18() -> None:
         return output[0, 3]
 
     found = sweep(net, x, layers, other, channels=range(4), check=4, metric=metric, progress=False)
-    new = outputs_of(net, lambda: net(other), layers)
-    known = by_hand(net, lambda: net(x), layers, new, [(ALL, c) for c in range(4)], metric)
-    assert close(found.values, known)
+    new = get_outputs(net, lambda: net(other), layers)
+    known = sweep_by_hand(net, lambda: net(x), layers, new, [(ALL, c) for c in range(4)], metric)
+    assert is_close(found.values, known)
     assert found.notes == ()
     assert found.checked == 4
 
@@ -272,14 +272,14 @@ def test_a_model_of_no_known_family() -> None:
     x, other = torch.randn(2, 2, 5, 8)
     layers = ["stem", *(f"blocks.{i}{part}" for i in range(3) for part in (".norm", ".body", ".gate"))]
     found = sweep(net, (x, 2.0), layers, (other, 2.0), positions=range(5), metric=scores)
-    new = outputs_of(net, lambda: net(other, 2.0), layers)
-    known = by_hand(net, lambda: net(x, 2.0), layers, new, [(ALL, p) for p in range(5)], scores)
-    assert close(found.values, known)
+    new = get_outputs(net, lambda: net(other, 2.0), layers)
+    known = sweep_by_hand(net, lambda: net(x, 2.0), layers, new, [(ALL, p) for p in range(5)], scores)
+    assert is_close(found.values, known)
     assert found.notes == ()
     whole = sweep(net, (x, 2.0), "blocks.*", "zero", part=0, check=1, metric=scores)
     blocks = ["blocks.0", "blocks.1", "blocks.2"]
     zeros = dict.fromkeys(blocks, torch.zeros(2, 5, 8))
-    assert close(whole.values, by_hand(net, lambda: net(x, 2.0), blocks, zeros, [...], scores))
+    assert is_close(whole.values, sweep_by_hand(net, lambda: net(x, 2.0), blocks, zeros, [...], scores))
     assert (whole.values.shape, whole.batches) == ((3, 1), (3,))
 
 
@@ -290,10 +290,10 @@ def test_features_of_one_axis_and_the_mean_over_samples() -> None:
     layers = ["stem", "blocks.1.body"]
     for source, samples in (("mean", x), (("mean", other), other)):
         found = sweep(net, x, layers, source, channels=range(8), axis=2, check=2, metric=scores)
-        means = outputs_of(net, lambda samples=samples: net(samples), layers)
+        means = get_outputs(net, lambda samples=samples: net(samples), layers)
         new = {name: mean.mean(0, keepdim=True).expand(2, 5, 8) for name, mean in means.items()}
-        known = by_hand(net, lambda: net(x), layers, new, [(ALL, ALL, c) for c in range(8)], scores)
-        assert close(found.values, known)
+        known = sweep_by_hand(net, lambda: net(x), layers, new, [(ALL, ALL, c) for c in range(8)], scores)
+        assert is_close(found.values, known)
         assert (found.source, found.notes) == (None, ())
 
 

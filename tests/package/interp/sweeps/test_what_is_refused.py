@@ -9,8 +9,8 @@ from torch import nn
 from hookscope import LayerNotFoundError, NotEditedError
 from hookscope.interp.sweeps import Cell
 from tests.shared.awkward import Net
-from tests.shared.language import IDS, bert
-from tests.shared.swept import close, sweep
+from tests.shared.language_models import IDS, bert
+from tests.shared.sweep_helpers import is_close, sweep
 
 X = torch.randn(2, 5, 4)
 
@@ -114,7 +114,7 @@ def test_one_number_in_any_shape_is_a_metric(what: str, check: int) -> None:
     model = net()
     known = sweep(**{"model": model} | GOOD | {"check": check})
     found = sweep(**{"model": model} | GOOD | {"check": check, "metric": ONE[what]})
-    assert close(found.values, known.values)
+    assert is_close(found.values, known.values)
     assert Cell(found, "body", 1).run().value == pytest.approx(float(found.values[0, 1]), rel=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_a_layer_under_vmap() -> None:
     found = sweep(model, x, ["before", "after"], "zero", channels=range(4), check=2, **options)
     known = sweep(model, x, ["before", "after"], "zero", channels=range(4), check=8, **options)
     assert sum(found.batches) == 8
-    assert close(found.values, known.values)
+    assert is_close(found.values, known.values)
 
 
 def test_several_tensors_are_to_be_told_apart() -> None:
@@ -193,7 +193,7 @@ def test_a_layer_that_only_some_values_reach() -> None:
     assert found.batches == ()
     bias, weight = model.b.bias.detach(), model.b.weight.detach()
     y = weight.sum() + bias.sum()
-    assert close(found.values[0], torch.stack([2 * y, 6 * y, 6 * y, 6 * y]).double())
+    assert is_close(found.values[0], torch.stack([2 * y, 6 * y, 6 * y, 6 * y]).double())
 
 
 def test_a_model_without_values_is_refused() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from hookscope.interp.sweeps.outputs import measure_gap
 from tests.shared.awkward import Do, Net
-from tests.shared.swept import by_hand, outputs_of, sweep
+from tests.shared.sweep_helpers import get_outputs, sweep, sweep_by_hand
 
 # Inputs and weights are eighths. Their products and sums are exact, so a batch of any size gives the same bits.
 X, OTHER = torch.randint(-8, 9, (2, 3, 6), generator=torch.Generator().manual_seed(0)) / 8, torch.ones(3, 6)
@@ -50,8 +50,8 @@ def swept(model: nn.Module, **options):
 
 def right(found, model, run) -> bool:
     with torch.no_grad():
-        new = outputs_of(model, lambda: model(OTHER), LAYERS)
-    known = by_hand(model, run, LAYERS, new, [(slice(None), c) for c in range(6)], total)
+        new = get_outputs(model, lambda: model(OTHER), LAYERS)
+    known = sweep_by_hand(model, run, LAYERS, new, [(slice(None), c) for c in range(6)], total)
     return bool((found.values - known).abs().max() <= 1e-5 * known.abs().max())
 
 
@@ -138,8 +138,8 @@ def test_an_output_without_tensors_that_could_be_divided(what: str) -> None:
     model = net(lambda self, x: made(straight(self, x)))
     found = sweep(model, X[0], LAYERS, OTHER, channels=range(6), metric=metric, check=2, progress=False)
     with torch.no_grad():
-        new = outputs_of(model, lambda: model(OTHER), LAYERS)
-    known = by_hand(model, lambda: model(X[0]), LAYERS, new, [(slice(None), c) for c in range(6)], metric)
+        new = get_outputs(model, lambda: model(OTHER), LAYERS)
+    known = sweep_by_hand(model, lambda: model(X[0]), LAYERS, new, [(slice(None), c) for c in range(6)], metric)
     assert (found.values - known).abs().max() <= 1e-5 * known.abs().max()
     assert found.batches == ()
     assert f"of type {type(model(X[0])).__name__}, has no tensor in tuples, lists, mappings or data" in found.notes[-1]
@@ -192,7 +192,7 @@ def test_random_numbers_are_the_same_in_each_cell(forward, said) -> None:
         random.seed(7)
         return model(x)
 
-    known = by_hand(model, run, LAYERS, zeros, [(slice(None), c) for c in range(6)], total)
+    known = sweep_by_hand(model, run, LAYERS, zeros, [(slice(None), c) for c in range(6)], total)
     assert torch.allclose(found.values, known)
     assert found.notes[0].startswith(said)
 
@@ -243,7 +243,7 @@ def test_inputs_that_a_model_writes_to_stay() -> None:
     x = X[0].clone()
     found = sweep(model, x, LAYERS, "zero", channels=range(6), metric=total, check=3)
     assert torch.equal(x, X[0])
-    doubled = by_hand(
+    doubled = sweep_by_hand(
         model, lambda: model(x.clone()), LAYERS, dict.fromkeys(LAYERS, torch.zeros(3, 6)),
         [(slice(None), c) for c in range(6)], total,
     )  # fmt: skip

@@ -13,8 +13,8 @@ from torch import nn
 from hookscope import census, samples
 from hookscope.interp.widgets.output_table import compare_outputs
 from hookscope.interp.widgets.patch_map import ABOVE, NAN, NOT_RUN, PatchMap
-from tests.shared.language import IDS, gpt2
-from tests.shared.swept import by_hand, outputs_of, sweep
+from tests.shared.language_models import IDS, gpt2
+from tests.shared.sweep_helpers import get_outputs, sweep, sweep_by_hand
 
 TOKENS = ["the", "cat", "sat", "on", "it"]
 VOCABULARY = [f"word{number}" for number in range(20)]
@@ -53,9 +53,11 @@ def test_it_shows_the_cell_that_is_chosen(language: Any) -> None:
     before = patches._rows
 
     patches.column = 4
-    new = outputs_of(net, lambda: net(IDS.flip(1)), LAYERS)
+    new = get_outputs(net, lambda: net(IDS.flip(1)), LAYERS)
     outputs: list[Any] = []
-    by_hand(net, lambda: net(IDS), LAYERS[:1], new, [(slice(None), 4)], lambda out: outputs.append(out) or metric(out))
+    sweep_by_hand(
+        net, lambda: net(IDS), LAYERS[:1], new, [(slice(None), 4)], lambda out: outputs.append(out) or metric(out)
+    )
     shares = outputs[0].logits[0, -1].softmax(-1)
     plain = net(IDS).logits[0, -1].softmax(-1).tolist()
     names, *rows = patches._rows

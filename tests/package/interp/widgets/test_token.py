@@ -12,22 +12,22 @@ from torch import nn
 import hookscope
 from hookscope import samples
 from hookscope.interp.widgets.token import TokenPicker
-from tests.shared.read import IDS, WORDS, Reader
+from tests.shared.language_models import READER_IDS, READER_WORDS, Reader
 
 
 @pytest.fixture
 def picker() -> TokenPicker:
-    return TokenPicker(Reader(), IDS, vocabulary=WORDS)
+    return TokenPicker(Reader(), READER_IDS, vocabulary=READER_WORDS)
 
 
 def test_it_begins_at_the_end_with_what_the_model_says(picker: TokenPicker) -> None:
     assert (picker.layer, picker.token, picker.show, picker.head) == ("blocks.2", 5, "final word", 0)
-    assert picker._tokens == [*WORDS[:4], "a", "mat"]
+    assert picker._tokens == [*READER_WORDS[:4], "a", "mat"]
     with torch.no_grad():
-        chances = Reader().eval()(IDS)[0, -1].softmax(-1)
+        chances = Reader().eval()(READER_IDS)[0, -1].softmax(-1)
     top = chances.topk(5)
     row = picker.predictions()[-1]
-    assert [row[str(rank)] for rank in range(1, 6)] == [WORDS[word] for word in top.indices]
+    assert [row[str(rank)] for rank in range(1, 6)] == [READER_WORDS[word] for word in top.indices]
     assert [row[f"{rank} probability"] for rank in range(1, 6)] == pytest.approx(top.values.tolist())
     assert picker._notes == []
     assert repr(picker).startswith(
@@ -74,7 +74,7 @@ def test_it_says_how_far_the_weights_were_checked() -> None:
 
 
 def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
-    maps = hookscope.attention(Reader().eval(), IDS)
+    maps = hookscope.attention(Reader().eval(), READER_IDS)
     for layer, token in (("blocks.1", 3), ("blocks.0", 0)):
         picker.layer, picker.token = layer, token
         assert picker.attention == f"{layer}.heads.0"  # each of these heads is a layer of its own
@@ -84,7 +84,7 @@ def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
     weights = maps["blocks.0.heads.4"].weights[1, 0, 5]
     assert picker._weights == pytest.approx(weights.tolist())
     best = int(weights.argmax())
-    assert picker._attention_rows[0][0] == f"{best} {WORDS[int(IDS[1, best])]}"
+    assert picker._attention_rows[0][0] == f"{best} {READER_WORDS[int(READER_IDS[1, best])]}"
     assert picker.look_png == b""
     picker.look = "map"
     assert "query " not in picker.look_alt.partition(" The largest ")[0]
@@ -97,8 +97,8 @@ def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
 
 def test_each_sample_has_its_own_tokens() -> None:
     with pytest.raises(ValueError, match="tokens has 1 string, but there are 6 positions"):
-        TokenPicker(Reader(), IDS, tokens=["the"])
-    assert TokenPicker(Reader(), IDS, tokens=[list("abcdef"), list("uvwxyz")])._texts[1] == tuple("uvwxyz")
+        TokenPicker(Reader(), READER_IDS, tokens=["the"])
+    assert TokenPicker(Reader(), READER_IDS, tokens=[list("abcdef"), list("uvwxyz")])._texts[1] == tuple("uvwxyz")
 
 
 def test_without_a_lens_and_without_attention() -> None:
@@ -119,7 +119,7 @@ def test_without_a_lens_and_without_attention() -> None:
 
 
 def test_a_lens_that_is_not_the_model_s_is_said_in_the_static_picture_too() -> None:
-    picker = TokenPicker(Reader(cap=True), IDS, lens=("norm", "head"))
+    picker = TokenPicker(Reader(cap=True), READER_IDS, lens=("norm", "head"))
     assert any("differs from the logits of the model" in text for text in picker._notes)
     assert "differs from the logits of the model" in repr(picker)
 
@@ -128,7 +128,7 @@ def test_what_is_sent_has_no_nan() -> None:
     net = Reader()
     with torch.no_grad():
         net.head.weight[3] = math.nan
-    picker = TokenPicker(net, IDS, vocabulary=WORDS)
+    picker = TokenPicker(net, READER_IDS, vocabulary=READER_WORDS)
     picker.show = "change"
     json.dumps({name: value for name, value in picker.get_state().items() if "png" not in name}, allow_nan=False)
     assert picker.problem == ""
@@ -246,7 +246,7 @@ def test_only_with_a_tokenizer_there_is_a_text(picker: TokenPicker) -> None:
     assert not picker._reads
     with pytest.raises(ValueError, match="no tokenizer"):
         picker.text = "the cat"
-    for wrong in ((IDS,), (), ("the", "cat")):
+    for wrong in ((READER_IDS,), (), ("the", "cat")):
         with pytest.raises(TypeError, match="with tokenizer=, pass a text"):
             TokenPicker(samples.story_lm(), *wrong, **STORY)
 
@@ -256,10 +256,10 @@ class Pieces:
 
     def __call__(self, text: str, return_tensors: str) -> dict[str, torch.Tensor]:
         assert return_tensors == "pt"
-        return {"ids": torch.tensor([[WORDS.index(word) for word in text.split()]])}
+        return {"ids": torch.tensor([[READER_WORDS.index(word) for word in text.split()]])}
 
     def convert_ids_to_tokens(self, number: int) -> str:
-        return WORDS[number]
+        return READER_WORDS[number]
 
 
 def test_a_tokenizer_of_transformers_gives_inputs_and_words() -> None:
@@ -267,4 +267,4 @@ def test_a_tokenizer_of_transformers_gives_inputs_and_words() -> None:
     assert picker._tokens == ["the", "cat", "sat"]
     picker.text = "it purred ."
     assert picker._tokens == ["it", "purred", "."]
-    assert picker.predictions()[-1]["1"] in WORDS
+    assert picker.predictions()[-1]["1"] in READER_WORDS

@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import Page
 
 
-def printed(page: Page) -> list[tuple[int, int]]:
+def print_page(page: Page) -> list[tuple[int, int]]:
     """Print a page as its own style asks for, and return the size of each sheet of paper, in points."""
     pdf = page.pdf(prefer_css_page_size=True)
     (count,) = re.findall(rb"/Type /Pages\s*/Count (\d+)", pdf)

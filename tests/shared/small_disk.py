@@ -11,7 +11,7 @@ import pytest
 
 
 @contextmanager
-def a_small_disk(folder: Path, size: str) -> Iterator[Path]:
+def mount_small_disk(folder: Path, size: str) -> Iterator[Path]:
     """Mount a disk of `size`, as in "64k", at `folder`; skip the test where that is not allowed."""
     folder.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]

@@ -17,7 +17,7 @@ from hookscope.explanations.explain import explain
 from tests.shared.awkward import Case, difference, tensors_in
 
 
-def checked(obj: object) -> str:
+def explain_and_check(obj: object) -> str:
     """Explain, and check what holds for all code that is written."""
     explanation = explain(obj)
     code = str(explanation)
@@ -34,7 +34,7 @@ def checked(obj: object) -> str:
     return code
 
 
-def run(code: str, model: nn.Module, inputs: tuple[Any, ...], seed: int = 1) -> dict[str, Any]:
+def run_code(code: str, model: nn.Module, inputs: tuple[Any, ...], seed: int = 1) -> dict[str, Any]:
     """Run the code with nothing but `model` and `inputs`; what it leaves behind."""
     names: dict[str, Any] = {"model": model, "inputs": inputs}
     before = len(census(model))
@@ -46,23 +46,23 @@ def run(code: str, model: nn.Module, inputs: tuple[Any, ...], seed: int = 1) -> 
     return names
 
 
-def total(output: Any) -> Tensor:
+def sum_outputs(output: Any) -> Tensor:
     """The loss of the written code."""
     return sum(t.sum() for t in tensors_in(output) if t.requires_grad)
 
 
-def watched(case: Case, make: Callable[[nn.Module], AbstractContextManager[Any]], backward: bool = True) -> Any:
+def run_watched(case: Case, make: Callable[[nn.Module], AbstractContextManager[Any]], backward: bool = True) -> Any:
     """Run a case inside `make(model)`, forward and backward."""
     model, args, _ = case
     torch.manual_seed(1)
     with make(model) as seen:
-        loss = total(model(*args))
+        loss = sum_outputs(model(*args))
         if backward and isinstance(loss, Tensor):
             loss.backward()
     return seen
 
 
-def of_call(call: Any, what: str) -> Any:
+def get_from_call(call: Any, what: str) -> Any:
     try:
         return getattr(call, what)
     except NotCapturedError:
@@ -74,22 +74,24 @@ def assert_same(names: dict[str, Any], seen: Capture, *, gradients: bool = False
     assert set(names["outputs"]) == {call.layer for call in seen.calls}
     for call in seen.calls:
         at = call.layer, call.number - 1
-        assert not difference(names["outputs"][at[0]][at[1]], plainly(call.output), call.label)
+        assert not difference(names["outputs"][at[0]][at[1]], convert_to_plain(call.output), call.label)
         if gradients:
-            known = tensors_in(of_call(call, "grad"))
+            known = tensors_in(get_from_call(call, "grad"))
             found = [t for t in tensors_in([names["grads"][at[0]][at[1]]]) if t is not None]
             assert not difference(found, known, f"grad {call.label}")
         if inputs:
-            assert not difference(names["received"][at[0]][at[1]], plainly((call.args, call.kwargs)), call.label)
+            assert not difference(
+                names["received"][at[0]][at[1]], convert_to_plain((call.args, call.kwargs)), call.label
+            )
     for name, found in names["outputs"].items():
         assert len(found) == len(seen[name].calls)
 
 
-def plainly(value: Any) -> Any:
+def convert_to_plain(value: Any) -> Any:
     """Put plain tuples, lists and dicts in the place of those of other classes."""
     if isinstance(value, Mapping):
-        return {key: plainly(item) for key, item in value.items()}
+        return {key: convert_to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        items = [plainly(item) for item in value]
+        items = [convert_to_plain(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
     return value

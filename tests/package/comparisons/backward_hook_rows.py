@@ -16,7 +16,7 @@ def plain(*shape):
     return torch.randn(shape)
 
 
-def two(make):
+def pair(make):
     return Net(lambda m, v: make(m.a(v), m.b(v)), a=nn.Linear(4, 5), b=nn.Linear(4, 2))
 
 
@@ -98,20 +98,23 @@ ROWS = {
         "AddmmBackward0", [None], [(3, 2)],
     ),
     "tuple": (
-        two(lambda a, b: (a, b)), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", [(3, 4)], [(3, 5), (3, 2)],
+        pair(lambda a, b: (a, b)), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", [(3, 4)],
+        [(3, 5), (3, 2)],
     ),
     "chunk": (
         Net(lambda m, v: v.chunk(2, 1)), [x(3, 4)], {}, [(3, 4)], [(3, 2), (3, 2)], "SplitBackward0", [(3, 4)],
         [(3, 2), (3, 2)],
     ),
-    "list": (two(lambda a, b: [a, b]), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", "no", "no"),
-    "dict": (two(lambda a, b: {"a": a, "b": b}), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", "no", "no"),
+    "list": (pair(lambda a, b: [a, b]), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", "no", "no"),
+    "dict": (
+        pair(lambda a, b: {"a": a, "b": b}), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", "no", "no",
+    ),
     "ordered dict": (
-        two(lambda a, b: collections.OrderedDict(a=a, b=b)), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0",
+        pair(lambda a, b: collections.OrderedDict(a=a, b=b)), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0",
         "no", "no",
     ),
     "nested": (
-        two(lambda a, b: (a, {"b": b})), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", [(3, 4)],
+        pair(lambda a, b: (a, {"b": b})), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", [(3, 4)],
         [(3, 5), None],
     ),
     "x*y": (
@@ -153,5 +156,5 @@ ROWS = {
 }  # fmt: skip
 
 
-def seen(view):
+def list_shapes(view):
     return ["no" if view.shapes[name] is None else list(view.shapes[name]) for name in ("grad_input", "grad_output")]

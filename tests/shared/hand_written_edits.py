@@ -16,19 +16,85 @@ from hookscope import at, capture, census, edit
 from hookscope.captures import Capture
 from hookscope.interp.edits.edit import Edit
 from tests.shared.awkward import Case, seed, tensor_map, tensors_in
-from tests.shared.editable import Seen, backward
-from tests.shared.edited_formulas import KINDS, Here
+from tests.shared.edit_formulas import KINDS, EditContext
 
 
 class NotEditedError(RuntimeError):
     """What the hooks written by hand raise where an edit did not come about; tests compare the name."""
 
 
+# --- what of a model could be edited
+
+
+@dataclasses.dataclass
+class EditableCall:
+    """One call of a layer: the paths and shapes of its tensors; None for the shape of what takes no fractions."""
+
+    layer: str
+    number: int
+    to: str
+    tensors: list[tuple[tuple[Any, ...], tuple[int, ...] | None]]
+
+
+def list_editable_calls(case: Case) -> list[EditableCall]:
+    """Run once, and list what could be edited; of gradients, where grad is enabled, those that come in backward."""
+    model, args, kwargs = case
+    seen: list[EditableCall] = []
+    handles = []
+    for name, layer in model.named_modules():
+        count: list[int] = []
+
+        def after(module, args, kwargs, output, name=name, count=count) -> None:
+            count.append(1)
+            inputs, found = list_tensor_paths({**dict(enumerate(args)), **kwargs}), list_tensor_paths(output)
+            grads = [(path, None) for path, _ in found] if torch.is_grad_enabled() else list(found)
+
+            def came(grad: Tensor | None, place: int) -> None:
+                if grad is not None:
+                    grads[place] = found[place]
+
+            seen.append(EditableCall(name, len(count), "input", inputs))
+            seen.append(EditableCall(name, len(count), "output", found))
+            seen.append(EditableCall(name, len(count), "grad", grads))
+            for place, tensor in enumerate(tensors_in(output)):
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda grad, place=place: came(grad, place))
+
+        handles.append(layer.register_forward_hook(after, with_kwargs=True))
+    try:
+        run_backward(model(*args, **kwargs))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+def list_tensor_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], tuple[int, ...] | None]]:
+    """List path and shape of the tensors of a structure, in the order in which `tensor_map` meets them."""
+    if isinstance(value, Tensor):
+        plain = value.is_floating_point() and value.layout is torch.strided
+        return [(path, tuple(value.shape) if plain else None)]
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, (tuple, list)):
+        items = list(enumerate(value))
+    else:
+        items = list(vars(value).items()) if hasattr(value, "__dict__") and not callable(value) else []
+    return [found for key, item in items for found in list_tensor_paths(item, (*path, key))]
+
+
+def run_backward(output: Any) -> None:
+    """Run backward from all there is in an output, if anything needs it."""
+    loss = sum(t.abs().double().sum() for t in tensors_in(output) if t.requires_grad)
+    if isinstance(loss, Tensor):
+        loss.backward()
+
+
 # --- an edit, and hooks that do the same
 
 
 @dataclasses.dataclass
-class Other:
+class OtherRun:
     """A layer in another run: captured, and taken by hooks that clone."""
 
     seen: Capture
@@ -48,7 +114,7 @@ class Spec:
     at: Any = ...
     rows: list[int] | None = None
     call: int | None = None
-    other: Other | None = dataclasses.field(default=None, repr=False)
+    other: OtherRun | None = dataclasses.field(default=None, repr=False)
 
     @property
     def region(self) -> tuple[int, ...]:
@@ -68,7 +134,7 @@ class Spec:
 
 
 @dataclasses.dataclass(eq=False)
-class Doing:
+class EditByHand:
     """One edit by hand, and the calls in which it came about."""
 
     spec: Spec
@@ -81,7 +147,7 @@ class Doing:
     def on(self, tensor: Tensor, number: int) -> Tensor:
         """Do it to one tensor."""
         spec, places = self.spec, self.spec.places(tuple(tensor.shape))
-        here = Here(tensor, places, number, spec.other.kept if spec.other else [])
+        here = EditContext(tensor, places, number, spec.other.kept if spec.other else [])
         whole = spec.at is ... and spec.rows is None
         new = KINDS[spec.kind].formula(tensor if whole else here.of(tensor), here)
         self.done.add(number)
@@ -107,9 +173,9 @@ class Gradients:
 
     def __init__(self) -> None:
         self.handles: list[Any] = []
-        self._waiting: list[tuple[Tensor, Any, list[tuple[Doing, int]]]] = []
+        self._waiting: list[tuple[Tensor, Any, list[tuple[EditByHand, int]]]] = []
 
-    def wait(self, tensor: Tensor, edits: list[tuple[Doing, int]]) -> None:
+    def wait(self, tensor: Tensor, edits: list[tuple[EditByHand, int]]) -> None:
         """Make these edits, before those of a layer inside that has returned the same tensor."""
         for other, grad_fn, those in self._waiting:
             if other is tensor and grad_fn is tensor.grad_fn:
@@ -127,7 +193,7 @@ class Gradients:
         self.handles.append(tensor.register_hook(hook))
 
 
-def hook(layer: nn.Module, edits: list[Doing], gradients: Gradients) -> list[Any]:
+def add_hooks(layer: nn.Module, edits: list[EditByHand], gradients: Gradients) -> list[Any]:
     """Put two hooks on a layer that do the same as its edits."""
     running: list[int] = []
     made: list[tuple[Tensor, int]] = []
@@ -136,7 +202,7 @@ def hook(layer: nn.Module, edits: list[Doing], gradients: Gradients) -> list[Any
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
         nonlocal seen
-        seen += not is_again()
+        seen += not is_recomputing()
         running.append(seen)
         given: Any = {**dict(enumerate(args)), **kwargs}
         for doing in inputs:
@@ -146,14 +212,14 @@ def hook(layer: nn.Module, edits: list[Doing], gradients: Gradients) -> list[Any
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         number = running.pop()
         given = tensors_in((args, kwargs))
-        if grads and not is_again():
+        if grads and not is_recomputing():
             refuse_returned_again(output, given, number)
         for doing in outputs:
             output = doing.within(output, number)
-        found: list[tuple[Tensor, list[tuple[Doing, int]]]] = []
+        found: list[tuple[Tensor, list[tuple[EditByHand, int]]]] = []
         before = tensors_in(output)
 
-        def wait(tensor: Tensor, doing: Doing) -> Tensor:
+        def wait(tensor: Tensor, doing: EditByHand) -> Tensor:
             if not (tensor.requires_grad and torch.is_grad_enabled()):
                 return tensor
             if any(tensor is each for each in given) or tensor.is_leaf or sum(each is tensor for each in before) > 1:
@@ -184,18 +250,18 @@ def hook(layer: nn.Module, edits: list[Doing], gradients: Gradients) -> list[Any
     ]
 
 
-def is_again() -> bool:
+def is_recomputing() -> bool:
     """Whether a checkpoint runs a layer again, in backward."""
     return torch._C._current_graph_task_id() >= 0
 
 
 @contextmanager
-def by_hand(model: nn.Module, specs: list[Spec]) -> Iterator[None]:
+def edit_by_hand(model: nn.Module, specs: list[Spec]) -> Iterator[None]:
     """Put hooks on that do the same as the edits."""
-    edits, gradients = [Doing(spec) for spec in specs], Gradients()
+    edits, gradients = [EditByHand(spec) for spec in specs], Gradients()
     handles = gradients.handles
     for name in dict.fromkeys(spec.layer for spec in specs):
-        handles += hook(model.get_submodule(name), [each for each in edits if each.spec.layer == name], gradients)
+        handles += add_hooks(model.get_submodule(name), [each for each in edits if each.spec.layer == name], gradients)
     try:
         yield
     finally:
@@ -216,8 +282,8 @@ INDICES = {
 }
 
 
-def spec_of(
-    make: Callable[[], Case], calls: list[Seen], which: int, kind: str, index: int, rows: bool, this_call: bool
+def choose_spec(
+    make: Callable[[], Case], calls: list[EditableCall], which: int, kind: str, index: int, rows: bool, this_call: bool
 ) -> Spec | None:
     """Make an edit that fits one of the calls; None where any would be refused."""
     call = calls[which % len(calls)]
@@ -236,7 +302,7 @@ def spec_of(
         return None
     if not KINDS[kind].captures:
         return spec
-    other = other_run(make, spec)
+    other = capture_other_run(make, spec)
     same = [each.tensors[place : place + 1] for each in calls if (each.layer, each.to) == (call.layer, call.to)]
     if other is None or [[(path, tuple(each.shape))] for each in other.kept] != same:
         return None
@@ -251,7 +317,7 @@ def has_samples(case: Case, spec: Spec) -> bool:
     return spec.shape[:1] == (batch,) and not state
 
 
-def other_run(make: Callable[[], Case], spec: Spec) -> Other | None:
+def capture_other_run(make: Callable[[], Case], spec: Spec) -> OtherRun | None:
     """Run on other numbers, capture a layer and take the same by hand; None if a call has nothing there."""
     taken: list[list[Tensor]] = []
     running: list[list[Tensor]] = []
@@ -280,7 +346,7 @@ def other_run(make: Callable[[], Case], spec: Spec) -> Other | None:
         args, kwargs = tensor_map(lambda t: t.detach().flip(-1).requires_grad_(t.requires_grad), (args, kwargs))
         with torch.set_grad_enabled(spec.to == "grad"):
             output = model(*args, **kwargs)
-        backward(output)
+        run_backward(output)
 
     model, *given = make()
     layer = model.get_submodule(spec.layer)
@@ -295,10 +361,10 @@ def other_run(make: Callable[[], Case], spec: Spec) -> Other | None:
     model, *given = make()
     with capture(model, spec.layer, inputs=spec.to == "input", gradients=spec.to == "grad") as seen:
         run(model, *given)
-    return Other(seen, [tensors[-1] for tensors in taken])
+    return OtherRun(seen, [tensors[-1] for tensors in taken])
 
 
-def outcome(case: Case, around: Any) -> tuple[str, list[Tensor]]:
+def run_case(case: Case, around: Any) -> tuple[str, list[Tensor]]:
     """Run inside `around`, forward and backward: the error's type, and all there is afterwards."""
     model, args, kwargs = case
     seed(1)
@@ -308,7 +374,7 @@ def outcome(case: Case, around: Any) -> tuple[str, list[Tensor]]:
         with around:
             output = model(*args, **kwargs)
             results += tensors_in(output)
-            backward(output)
+            run_backward(output)
     except (RuntimeError, IndexError) as raised:
         error = type(raised).__name__
         results = []
@@ -320,15 +386,15 @@ def outcome(case: Case, around: Any) -> tuple[str, list[Tensor]]:
     return error, [t.detach() for t in results]
 
 
-def check(make: Callable[[], Case], specs: list[Spec], grad: bool = True) -> str:
+def check_edits(make: Callable[[], Case], specs: list[Spec], grad: bool = True) -> str:
     """Compare edits with hooks written by hand, to the bit; the type of the error that both raise, if they do."""
     case, other = make(), make()
     e = edit(case[0])
     for spec in specs:
         spec.give(e)
     with torch.set_grad_enabled(grad):
-        error, found = outcome(case, e)
-        expected_error, expected = outcome(other, by_hand(other[0], specs))
+        error, found = run_case(case, e)
+        expected_error, expected = run_case(other, edit_by_hand(other[0], specs))
     assert error == expected_error, specs
     assert len(found) == len(expected)
     for mine, theirs in zip(found, expected, strict=True):

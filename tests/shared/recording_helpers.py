@@ -26,7 +26,7 @@ GLOBAL_DICTS = [
 ]
 
 
-def hooks_on(*models):
+def list_hooks(*models):
     """Every hook dictionary with its ids and callables in order, and the latches."""
     state = [list(getattr(torch_module, name, {}).items()) for name in GLOBAL_DICTS]
     state.append(list(optimizer._global_optimizer_pre_hooks.items()))
@@ -40,19 +40,19 @@ def hooks_on(*models):
     return state
 
 
-def ones(*shape, grad=True):
+def make_ones(*shape, grad=True):
     return torch.ones(*shape, requires_grad=grad)
 
 
-def nested():
+def make_nested():
     return nn.Sequential(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), nn.Linear(3, 2))
 
 
-def recorded(model=None, *, grad=True, **options):
+def record_pass(model=None, *, grad=True, **options):
     """The recording of one pass forward and backward."""
-    model = nested() if model is None else model
+    model = make_nested() if model is None else model
     with record(model, **options) as recording:
-        model(ones(1, 4, grad=grad)).sum().backward()
+        model(make_ones(1, 4, grad=grad)).sum().backward()
     return recording
 
 

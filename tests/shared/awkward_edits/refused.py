@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.shared.awkward import Net
-from tests.shared.edits.case import X, case, on_x, quiet, thrice, two_linear
+from tests.shared.awkward_edits.case import X, case, on_x, quiet, thrice, two_linear
 
 
 def _fail(tensor: Tensor) -> Tensor:

@@ -4,10 +4,10 @@
 """
 
 # isort: off
-from tests.shared.edits.case import CASES, EditCase
+from tests.shared.awkward_edits.case import CASES, EditCase
 
 # Both enter their edits in CASES, in this order.
-from tests.shared.edits import changing, refused
+from tests.shared.awkward_edits import changing, refused
 # isort: on
 
 __all__ = ["CASES", "EditCase", "changing", "refused"]

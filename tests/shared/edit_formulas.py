@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @dataclasses.dataclass
-class Here:
+class EditContext:
     """What an edit of one tensor is computed from.
 
     Attributes:
@@ -37,7 +37,7 @@ class Here:
         return self.of(torch.cat(samples).mean(0, keepdim=True).expand(self.whole.shape))
 
 
-def ramp(shape: tuple[int, ...]) -> Tensor:
+def make_ramp(shape: tuple[int, ...]) -> Tensor:
     """Numbers from -1 to 1."""
     return torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
 
@@ -48,11 +48,11 @@ class Kind:
 
     verb: str
     value: Callable[[Any], Any]
-    formula: Callable[[Tensor, Here], Tensor]
+    formula: Callable[[Tensor, EditContext], Tensor]
     captures: bool = False  # whether it is given another run
 
 
-def captured(spec: Any) -> Any:
+def list_captured(spec: Any) -> Any:
     """The other run."""
     return spec.other.seen if spec.other else None
 
@@ -63,8 +63,8 @@ KINDS = {
     "scale": Kind("scale", lambda spec: -2.0, lambda t, here: t * -2.0),
     "map": Kind("map", lambda spec: torch.sin, lambda t, here: t.sin()),
     "map, in place": Kind("map", lambda spec: lambda t: t.mul_(3), lambda t, here: t * 3),
-    "swap": Kind("swap", lambda spec: ramp(spec.shape), lambda t, here: here.of(ramp(here.whole.shape))),
-    "swap, capture": Kind("swap", captured, lambda t, here: here.of(here.kept[here.number - 1]), captures=True),
+    "swap": Kind("swap", lambda spec: make_ramp(spec.shape), lambda t, here: here.of(make_ramp(here.whole.shape))),
+    "swap, capture": Kind("swap", list_captured, lambda t, here: here.of(here.kept[here.number - 1]), captures=True),
     "mean": Kind("mean", lambda spec: None, lambda t, here: here.mean([here.whole])),
-    "mean, capture": Kind("mean", captured, lambda t, here: here.mean(here.kept), captures=True),
+    "mean, capture": Kind("mean", list_captured, lambda t, here: here.mean(here.kept), captures=True),
 }

@@ -47,7 +47,7 @@ class Gated(nn.Module):
         return {"scores": self.head(torch.cat([x, first], -1)) * scale, "insides": insides}
 
 
-def by_hand(
+def sweep_by_hand(
     model: nn.Module,
     run: Callable[[], Any],
     layers: list[str],
@@ -72,12 +72,12 @@ def by_hand(
     return values
 
 
-def close(one: Tensor, other: Tensor) -> bool:
+def is_close(one: Tensor, other: Tensor) -> bool:
     """Whether two sweeps differ by rounding at most, which is what docs/limits/sweep.md calls 1e-5 of the scale."""
     return bool((one - other).abs().max() <= 1e-5 * other.abs().max())
 
 
-def outputs_of(model: nn.Module, run: Callable[[], Any], layers: list[str]) -> dict[str, Tensor]:
+def get_outputs(model: nn.Module, run: Callable[[], Any], layers: list[str]) -> dict[str, Tensor]:
     """What layers return, the first tensor of a tuple."""
     found: dict[str, Tensor] = {}
     handles = [
@@ -106,7 +106,7 @@ class Flat(nn.Module):
         return self.expert(x.flatten(0, 1) * 1).view_as(x)
 
 
-def given(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of a model, of a tensor, a tuple or a dict."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
@@ -115,7 +115,7 @@ def given(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def sweep(model: Any, inputs: Any, layers: Any, source: Any, *, metric: Any, **options: Any) -> Sweep:
     """Call `hookscope.sweep` with its inputs in one value, and its options beside its columns."""
-    args, kwargs = given(inputs)
+    args, kwargs = split_inputs(inputs)
     how = SweepOptions(**{each.name: options.pop(each.name) for each in fields(SweepOptions) if each.name in options})
     return hookscope.sweep(
         model, *args, kwargs=kwargs, layers=layers, source=source, metric=metric, options=how, **options

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hookscope import at
 from tests.shared.awkward import Do, Net
-from tests.shared.edits.case import IDS, V, X, case, on_x, quiet, set_, thrice, two_linear
+from tests.shared.awkward_edits.case import IDS, V, X, case, on_x, quiet, set_, thrice, two_linear
 
 
 def resnet() -> nn.Module:

@@ -7,10 +7,10 @@ from lessons.build import chapter_notebook, lesson_source
 
 
 @cache
-def parsed(path: Path) -> chapter_notebook.Chapter:
+def parse_once(path: Path) -> chapter_notebook.Chapter:
     """One page, shared by all tests of a process: to be read, not written."""
     return chapter_notebook.parse(path)
 
 
-CHAPTERS = [parsed(path) for path in lesson_source.chapter_files()]
-REFERENCES = [parsed(path) for path in lesson_source.reference_files() if lesson_source.name_of(path) != "index"]
+CHAPTERS = [parse_once(path) for path in lesson_source.chapter_files()]
+REFERENCES = [parse_once(path) for path in lesson_source.reference_files() if lesson_source.name_of(path) != "index"]

@@ -21,7 +21,7 @@ from tests.shared import awkward
 from tests.shared.awkward import RAISED, Case, cloning, deep_clone, difference, loss_of, tensors_in
 
 
-def small() -> nn.Sequential:
+def make_small_net() -> nn.Sequential:
     """y = relu(-1 * (1 + 1)) overwritten in place, then 3 * it."""
     net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(inplace=True), nn.Linear(1, 1, bias=False))
     nn.init.constant_(net[0].weight, 2.0)
@@ -52,7 +52,7 @@ MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 @dataclasses.dataclass
-class Played:
+class RunResult:
     """Everything that a run left behind."""
 
     output: Any
@@ -66,13 +66,13 @@ class Played:
     seen: Any
 
 
-def play(
+def run_watched(
     build: Callable[[], Case],
     mode: str,
     watch: Callable[[nn.Module], AbstractContextManager[Any]],
     *,
     spoil: bool = False,
-) -> Played:
+) -> RunResult:
     """Build a model and run it, forward and (in mode grad) backward, inside `watch(model)`.
 
     Args:
@@ -100,7 +100,7 @@ def play(
             error = f"{type(raised).__name__}: {raised}"
     results = [t for t in tensors_in(output) if t.layout == torch.strided]
     trained = [*model.parameters(), *tensors_in((args, kwargs))]
-    played = Played(
+    played = RunResult(
         output=deep_clone(output),
         strides=[t.stride() for t in results],
         gradients=[(t.requires_grad, t.grad) for t in trained],
@@ -142,17 +142,17 @@ def assert_same_calls(seen: Capture, reference: list[awkward.Call], *, gradients
     assert {name: len(seen[name].calls) for name in seen} == counts
 
 
-def assert_same_run(actual: Played, expected: Played) -> None:
+def assert_same_run(actual: RunResult, expected: RunResult) -> None:
     assert actual.error == expected.error
     for quality in ("output", "strides", "gradients", "state", "random", "flags"):
         assert not difference(getattr(actual, quality), getattr(expected, quality), quality)
 
 
-def check(build: Callable[[], Case], mode: str, *, gradients: bool, inputs: bool, fused: bool = False) -> str:
+def compare_runs(build: Callable[[], Case], mode: str, *, gradients: bool, inputs: bool, fused: bool = False) -> str:
     """Compare a captured run with a cloned and with an unwatched one; returns the error that all three raised."""
-    plain = play(build, mode, contextlib.nullcontext)
-    cloned = play(build, mode, lambda model: cloning(model, gradients))
-    captured = play(build, mode, lambda model: capture(model, gradients=gradients, inputs=inputs), spoil=True)
+    plain = run_watched(build, mode, contextlib.nullcontext)
+    cloned = run_watched(build, mode, lambda model: cloning(model, gradients))
+    captured = run_watched(build, mode, lambda model: capture(model, gradients=gradients, inputs=inputs), spoil=True)
     assert_same_run(captured, cloned if fused else plain)
     assert captured.hooks == 0
     assert_same_calls(captured.seen, cloned.seen, gradients=gradients, inputs=inputs)

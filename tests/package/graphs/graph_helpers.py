@@ -13,6 +13,6 @@ class Block(nn.Module):
         return self.bn(self.conv(x)).relu() + x
 
 
-def text(g):
+def get_tree_text(g):
     """The tree without caption and notes."""
     return repr(g).splitlines()[1 + len(g.notes) :]

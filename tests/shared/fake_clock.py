@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Clock", "Takes", "WorkMoves", "python_calls"]
+__all__ = ["Clock", "TimedLayer", "TimedOperations", "count_python_calls"]
 
 
 class Clock:
@@ -37,7 +37,7 @@ class Clock:
         return self.perf_counter()
 
 
-class Takes(nn.Module):
+class TimedLayer(nn.Module):
     """Hands its input on, and moves a clock: by `forward_ns` on the way, by `backward_ns` on the way back."""
 
     def __init__(self, clock: Clock, forward_ns: int, backward_ns: int = 0) -> None:
@@ -46,11 +46,11 @@ class Takes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.clock.now += self.forward_ns
-        made: Tensor = _Passed.apply(x, self.clock, self.backward_ns)
+        made: Tensor = _TimedFunction.apply(x, self.clock, self.backward_ns)
         return made
 
 
-class _Passed(torch.autograd.Function):
+class _TimedFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, clock: Clock, backward_ns: int) -> Tensor:
         ctx.clock, ctx.backward_ns = clock, backward_ns
@@ -62,7 +62,7 @@ class _Passed(torch.autograd.Function):
         return grad, None, None
 
 
-class WorkMoves(TorchDispatchMode):
+class TimedOperations(TorchDispatchMode):
     """While it is on, each operation of torch moves a clock by as many nanoseconds as it makes values."""
 
     def __init__(self, clock: Clock) -> None:
@@ -75,7 +75,7 @@ class WorkMoves(TorchDispatchMode):
         return made
 
 
-def python_calls(run: Callable[[], object]) -> int:
+def count_python_calls(run: Callable[[], object]) -> int:
     """Count the functions of Python that are called while something runs: its cost, without a clock."""
     count = 0
 

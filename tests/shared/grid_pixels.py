@@ -10,7 +10,7 @@ TOP = pal.LEVELS - 1
 MIDDLE = pal.LEVELS // 2
 
 
-def drawn(grid, i=0, shape=None):
+def read_map(grid, i=0, shape=None):
     """The palette index of every value of map i; each must fill its square (unless it is hatched)."""
     left, top, width, height = grid.boxes[i]
     rows, columns = shape or grid.shape[-2:]
@@ -26,19 +26,19 @@ def drawn(grid, i=0, shape=None):
     return values.tolist()
 
 
-def label(grid, i=0):
+def read_label(grid, i=0):
     """The line of text above map i, as palette indices."""
     left, top, width, _ = grid.boxes[i]
     return grid.mosaic[top - LINE : top, left : left + width]
 
 
-def says(pixels, text):
+def shows_text(pixels, text):
     line = render_text(text)
     written, rest = pixels[:, : line.shape[1]], pixels[:, line.shape[1] :]
     return bool((written[:-1] == line[:-1]).all() and (rest[:-1] == pal.PAPER).all())  # the last row is the frame
 
 
-def numbers(grid, key):
+def list_numbers(grid, key):
     return [row[key] for row in grid.rows]
 
 

@@ -8,11 +8,11 @@ from hookscope.censuses.census import census
 from tests.shared import ROOT
 
 
-def nothing(*args, **kwargs):
+def do_nothing(*args, **kwargs):
     """Fit every kind of hook."""
 
 
-def place(function):
+def find_location(function):
     """Where a function is written, as an entry's location says it: relative to the folder that pytest runs in."""
     code = function.__code__
     return f"{Path(code.co_filename).relative_to(ROOT).as_posix()}:{code.co_firstlineno}"
@@ -29,5 +29,5 @@ class Net(nn.Module):
         return self.fc(self.bn(self.conv1(x)).flatten(1))
 
 
-def kinds(*targets, **options):
+def list_kinds(*targets, **options):
     return [entry.kind for entry in census(*targets, **options)]
