@@ -174,7 +174,6 @@ def chapter_files() -> str:
             f"figures.{figure.module.split('.')[0]}" for figure in FIGURES.values() if number in figure.chapters
         ]
         files = [_files_of(ROOT / COURSE / module.replace(".", "/")) for module in sorted({*modules})]
-        files += sorted(lesson.parent.glob("picture_*.py"))
         tests = [ROOT / "tests" / "course" / path.parent.name / f"test_{path.stem}.py" for path in files]
         tests += sorted(lesson.parent.glob("facts_*.py"))
         rows.append(

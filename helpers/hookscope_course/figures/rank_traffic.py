@@ -1,4 +1,4 @@
-"""The pictures of chapter 13: what comes over the wire while the loss falls, and two models that drift apart."""
+"""Draw what ranks send each other while the loss falls, and two models that drift apart."""
 
 from __future__ import annotations
 
