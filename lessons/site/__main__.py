@@ -15,6 +15,7 @@ from sphinx.cmd.build import build_main
 
 from hookscope.widgets.base import HookWidget
 from hookscope_course.learner.copies import MOVED, make_edition
+from hookscope_course.practice.guess_results import ORDINALS
 from hookscope_course.practice.guess_widget import GuessWidget
 from lessons.build import lesson_source
 from lessons.site import (
@@ -91,8 +92,10 @@ def write_source(source: Path) -> None:
         (static / folder).mkdir(parents=True)
     shutil.copy(HERE / "conf.py", source)
     shutil.copytree(HERE / "templates", source / "_templates")
-    for name in ("site.css", "site.js", "guesses.js", "search.js", "favicon.svg"):
+    for name in ("site.css", "site.js", "search.js", "favicon.svg"):
         shutil.copy(HERE / name, static)
+    script = (HERE / "guesses.js").read_text(encoding="utf-8").replace('"{{ordinals}}"', json.dumps(ORDINALS))
+    _write(static / "guesses.js", script)
     shutil.copy(lesson_source.LESSONS / "00_start_here" / "chapter_00.png", static)
     (static / "card.png").write_bytes(draw_social_card())
     notebooks = sorted(lesson_source.NOTEBOOKS.glob("*.ipynb"))

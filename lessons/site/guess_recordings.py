@@ -17,6 +17,7 @@ from nbformat import NotebookNode
 from hookscope_course import Guess
 from hookscope_course.practice.blank import ____
 from hookscope_course.practice.guess import Comparison
+from hookscope_course.practice.guess_results import TRIES
 from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, label, question
 from lessons.build.slide_contents import find_answer
@@ -73,11 +74,11 @@ def parse_answer(asked: Question, said: str) -> Any:
 
 
 def record_question(about: str, actual: Any) -> dict[str, Any]:
-    """Ask a question, make every guess and every second one, and return what the page needs.
+    """Ask a question, make every guess at every try, and return what the page needs.
 
     Returns:
-        state: the widget's traits. first, second: for each guess, as JSON, what is said to it, as [place of the heading
-        in `texts`, place of the message, mood, whether it is over]. shown: the same for "Show the answer".
+        state: the widget's traits. tries: at each try, for each guess, as JSON, what is said to it, as [index of the
+        heading in `texts`, index of the message, mood, whether it is over]. shown: the same for "Show the answer".
 
     """
     texts: dict[str, int] = {}
@@ -92,25 +93,25 @@ def record_question(about: str, actual: Any) -> dict[str, Any]:
         indices = [texts.setdefault(each, len(texts)) for each in (widget.heading, widget.message)]
         return [*indices, widget.mood, widget.is_over]
 
-    first, second, wrong = {}, {}, list[Any]()
+    tries, wrong = list[dict[str, list[Any]]](), list[Any]()
     every = {_encode_key(each): each for each in _list_guesses(question(about), actual)}
-    for key, guess in every.items():
-        widget = ask()
-        widget.answer = guess
-        first[key] = said(widget)
-        if not widget.is_over:
-            wrong.append(guess)
-    for key, guess in every.items():
-        if before := next((each for each in wrong if each != guess), None):
+    for number in range(TRIES):
+        tries.append({})
+        for key, guess in every.items():
+            before = [each for each in wrong if each != guess][:number]
+            if len(before) < number:
+                continue
             widget = ask()
-            widget.answer = before
-            widget.answer = guess
-            second[key] = said(widget)
+            for each in (*before, guess):
+                widget.answer = each
+            tries[number][key] = said(widget)
+            if not (number or widget.is_over):
+                wrong.append(guess)
     widget = ask()
     names = ("kind", "options", "range", "example", "heading", "message", "mood", "is_comparison")
     state = {name: getattr(widget, name) for name in names}
     widget.answer = "show"
-    return {"state": state, "first": first, "second": second, "shown": said(widget), "texts": [*texts]}
+    return {"state": state, "tries": tries, "shown": said(widget), "texts": [*texts]}
 
 
 def _list_guesses(asked: Question, actual: Any) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 // are kept in this browser.
 
 const KEPT = "hookscope guesses";
+const ORDINALS = "{{ordinals}}"; // from guess_results.py: how a right guess is counted, by its try
 const remember = (all) => { try { localStorage.setItem(KEPT, JSON.stringify(all)); } catch { /* some browsers keep nothing */ } };
 const remembered = () => { try { return JSON.parse(localStorage.getItem(KEPT)) ?? {}; } catch { return {}; } };
 
@@ -22,22 +23,23 @@ class Question extends Model {
   }
   /** What is said to a guess, as traits; undefined if it is not complete, or nobody asks for it. */
   judge(guess) {
-    const { first, second, shown, texts, state } = this.record;
+    const { tries, shown, texts, state } = this.record;
     if (this.state.is_over) return undefined;
-    const [before] = this.tries;
     const key = this.keyOf(guess);
-    const found = guess === "show" ? shown : before ? key !== this.keyOf(before) && second[key] : first[key];
+    const number = this.tries.length;
+    const isNew = this.tries.every((before) => this.keyOf(before) !== key);
+    const found = guess === "show" ? shown : isNew && tries[number][key];
     if (!found) return undefined;
     this.tries.push(guess);
     const [heading, message, mood, over] = found;
     const typed = (text) => (guess.text && mood !== "right" ? text.replace(JSON.parse(key).text, guess.text.trim()) : text);
-    this.how = mood === "right" ? (before ? "second" : "first") : over ? "shown" : undefined;
+    this.how = mood === "right" ? ORDINALS[number] : over ? "shown" : undefined;
     const tried = mood === "wrong" ? state.options[guess.at] ?? "" : "";
     return { heading: typed(texts[heading]), message: typed(texts[message]), mood, tried, is_over: over };
   }
   keyOf(guess) {
     if (!guess.text) return JSON.stringify(guess);
-    const keys = Object.keys(this.record.first); // the last one stands for any other text
+    const keys = Object.keys(this.record.tries[0]); // the last one stands for any other text
     return keys.find((key) => numbersIn(JSON.parse(key).text) === numbersIn(guess.text)) ?? keys.at(-1);
   }
 }
@@ -55,8 +57,9 @@ function showScores() {
     const { chapter, questions } = place.dataset;
     const how = all.filter(([about]) => about.startsWith(`${chapter}.`)).map(([, each]) => each.how).filter(Boolean);
     const count = (name) => how.filter((each) => each === name).length;
+    const later = ORDINALS.slice(1).filter(count).map((name) => `, ${count(name)} at the ${name} try`);
     const said = !how.length ? `none yet, of ${questions}`
-      : `${how.length} of ${questions}, ${count("first")} right at once` + (count("second") ? `, ${count("second")} at the second try` : "");
+      : `${how.length} of ${questions}, ${count(ORDINALS[0])} right at once${later.join("")}`;
     if (!place.matches(".score")) {
       place.textContent = how.length ? `Your guesses: ${said}` : "";
       continue;

@@ -166,22 +166,22 @@ def test_a_page_says_to_each_guess_what_the_notebook_says(name: str, monkeypatch
     for about, answer in answers.items():
         asked, record = question(about), guess_recordings.record_question(about, answer)
         texts = record["texts"]
-        right = [key for key, (*_, mood, _) in record["first"].items() if mood == "right"]
+        right = [key for key, (*_, mood, _) in record["tries"][0].items() if mood == "right"]
         assert right, about
         assert len(right) == 1 or asked.close, about
-        open_first = {key: texts[said[1]] for key, said in record["first"].items() if not said[3]}
+        open_first = {key: texts[said[1]] for key, said in record["tries"][0].items() if not said[3]}
         if asked.kind in ("choices", "field"):
             for guess, reason in asked.wrong:
                 assert any(reason in said for said in open_first.values()) or len(asked.choices) == 2, (about, guess)
         for key, said in open_first.items():
             assert "The answer is" not in said
             assert "run both cells" not in said
-            heading, message, _, over = record["second"][key]
+            heading, message, _, over = record["tries"][1][key]
             assert over
             assert texts[heading].startswith("You guessed")
             assert texts[message].startswith("The answer is")
         if open_first:
-            assert all(texts[record["second"][key][0]].startswith(("Right, at the second", "Close")) for key in right)
+            assert all(texts[record["tries"][1][key][0]].startswith(("Right, at the second", "Close")) for key in right)
         assert texts[record["shown"][0]].startswith("The answer is")
         assert record["state"]["heading"] == "You have not guessed yet."
     assert guess_results.read_outcomes() == {}, "a page keeps its score by itself"

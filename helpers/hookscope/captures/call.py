@@ -18,7 +18,16 @@ from hookscope.error_pages import append_page
 from hookscope.pictures.words import visible
 from hookscope.pytree import tree_map
 
-__all__ = ["Call", "Missing", "NotCapturedError", "OverwrittenError", "Slot", "Wanted", "why_uncalled"]
+__all__ = [
+    "Call",
+    "Missing",
+    "NotCapturedError",
+    "OverwrittenError",
+    "Slot",
+    "Wanted",
+    "is_never_called",
+    "why_uncalled",
+]
 
 
 class NotCapturedError(RuntimeError):
@@ -339,6 +348,16 @@ def _slots(value: Any) -> list[Slot]:
     return found
 
 
+_LISTS = nn.ModuleList, nn.ModuleDict
+_PARAMETERS = nn.ParameterList, nn.ParameterDict
+_PROJECTION = nn.modules.linear.NonDynamicallyQuantizableLinear
+
+
+def is_never_called(module: nn.Module) -> bool:
+    """Whether torch never calls a module of this class, whatever the model does."""
+    return isinstance(module, (*_LISTS, *_PARAMETERS, _PROJECTION))
+
+
 def why_uncalled(module: nn.Module, still_there: bool = True) -> str:
     """Explain why a layer was probably not called.
 
@@ -349,11 +368,11 @@ def why_uncalled(module: nn.Module, still_there: bool = True) -> str:
     """
     if not still_there:
         return "was not called: it was removed from the model or replaced after capture(...). Capture again"
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+    if isinstance(module, _LISTS):
         return "was not called: torch never calls a ModuleList or ModuleDict, only the modules in it"
-    if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
+    if isinstance(module, _PARAMETERS):
         return "was not called: it only holds parameters"
-    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+    if isinstance(module, _PROJECTION):
         return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
     return (
         "was not called: this pass did not reach it, or ran it without hooks (through .forward(...), through a "

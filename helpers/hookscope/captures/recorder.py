@@ -23,7 +23,11 @@ from hookscope.layers import FusedLayer, LateModules, Modules, call_id
 from hookscope.pytree import tree_map
 from hookscope.task_local import TaskLocal, current_task_name
 
-__all__ = ["PassRecord", "PassRecorder"]
+__all__ = ["CaptureTooLargeError", "PassRecord", "PassRecorder"]
+
+
+class CaptureTooLargeError(MemoryError):
+    """A capture would keep more than `max_bytes`."""
 
 
 class _Strand:
@@ -260,7 +264,7 @@ class PassRecorder(PassRecord):
     def _count_bytes(self, more: int, call: Call) -> None:
         self._bytes += more
         if self._bytes > (limit := self._wanted.max_bytes or 0):
-            raise MemoryError(
+            raise CaptureTooLargeError(
                 f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
                 "Choose fewer layers, or pass samples=0, dtype=torch.float16 or stats=True"
             )

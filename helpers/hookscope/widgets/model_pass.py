@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.capture import capture
+from hookscope.captures.recorder import CaptureTooLargeError
 from hookscope.captures.result import Capture
 from hookscope.captures.stats import Stats
 from hookscope.preserve import preserve_model, preserve_rng_state
@@ -200,9 +201,7 @@ def _explain_memory_error(max_bytes: int | None) -> Iterator[None]:
     """Replace the message of `capture`, which names options that a picker does not have."""
     try:
         yield
-    except MemoryError as error:
-        if max_bytes is None or "max_bytes" not in str(error):
-            raise
+    except CaptureTooLargeError as error:
         raise MemoryError(
             f"the outputs of all layers need more than max_bytes={max_bytes:,}. Pass a smaller batch, smaller inputs "
             "or a part of the model, or raise max_bytes (None for no limit)"

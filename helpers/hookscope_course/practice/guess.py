@@ -6,12 +6,14 @@ import math
 import re
 import sys
 from contextlib import suppress
+from enum import Enum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hookscope_course.practice import guess_results
 from hookscope_course.practice.blank import ____, holds_blank
 from hookscope_course.practice.feedback_card import Card
+from hookscope_course.practice.guess_results import ORDINALS, TRIES
 from hookscope_course.practice.question import Question, label, question
 
 if TYPE_CHECKING:
@@ -121,6 +123,12 @@ class Guess:
         return self._widget._repr_mimebundle_(**kwargs)
 
 
+class _Match(Enum):
+    """How near a guess is to the answer."""
+
+    EXACT, CLOSE, WRONG, UNCLEAR = range(4)
+
+
 class Comparison:
     """How a guess and what was seen agree; after a first wrong guess with a reason, and without the answer.
 
@@ -175,32 +183,35 @@ class Comparison:
             if self.guess.about and (self.is_on_page or (is_notebook() and guess_results.is_learner_copy())):
                 return Card("You have not guessed yet.", "", "not attempted")
             return self._make_answer_card()
-        found = _compare(guess, actual, asked.close)
-        if not self.guess.about or found.heading == "Not understood:":
+        match, found = _compare(guess, actual, asked.close)
+        if not self.guess.about or match is _Match.UNCLEAR:
             return found
-        before, said = self._wrong, _format_as_choice(guess, actual, asked)
-        if found.kind == "right":
-            self._store_outcome("second" if before else "first")
-            if found.heading == "Close:":
+        wrong, text = self._wrong, _format_as_choice(guess, actual, asked)
+        if match in (_Match.EXACT, _Match.CLOSE):
+            ordinal = ORDINALS[len(wrong)]
+            self._store_outcome(ordinal)
+            if match is _Match.CLOSE:
                 return found
-            if before:
-                return Card("Right, at the second try.", f"{self._answer_sentence} {asked.because}".strip(), "right")
+            if wrong:
+                return Card(
+                    f"Right, at the {ordinal} try.", f"{self._answer_sentence} {asked.because}".strip(), "right"
+                )
             return Card(found.heading, self._answer, "right")
-        reason, is_first = _find_reason(guess, actual, asked), not before or before == [said]
+        reason, can_try_again = _find_reason(guess, actual, asked), len({*wrong, text}) < TRIES
         only = "only " if _is_subset(guess, actual) else ""
-        not_it = (
-            "Not this time." if isinstance(actual, bool) else f"Not {only}{said}{_describe_side(guess, actual, asked)}."
-        )
-        if is_first:
-            before[:] = [said]
-        if is_first and not _is_either_or(actual, asked):
+        not_it = "Not this time."
+        if not isinstance(actual, bool):
+            not_it = f"Not {only}{text}{_describe_side(guess, actual, asked)}."
+        if can_try_again and text not in wrong:
+            wrong.append(text)
+        if can_try_again and not _is_either_or(actual, asked):
             if not (self.is_on_page or is_notebook()):
                 reason += " Try again: change your guess and run both cells once more."
             return Card(not_it, reason.strip(), "wrong")
         self._store_outcome("shown")
-        if is_first:  # a second try would ask nothing: only one answer is left
+        if can_try_again:  # another try would ask nothing: only one answer is left
             return Card(not_it, " ".join(filter(None, (_drop_questions(reason), self._answer_sentence, asked.because))))
-        return Card(f"You guessed {said}.", f"{self._answer_sentence} {asked.because or reason}".strip())
+        return Card(f"You guessed {text}.", f"{self._answer_sentence} {asked.because or reason}".strip())
 
     def _store_outcome(self, outcome: guess_results.GuessOutcome) -> None:
         if not self.is_on_page:
@@ -244,20 +255,20 @@ def _is_either_or(actual: object, asked: Question) -> bool:
     return 2 in (len(asked.choices), len(asked.cards)) or isinstance(actual, bool)
 
 
-def _compare(guess: Any, actual: object, close: float) -> Card:
+def _compare(guess: Any, actual: object, close: float) -> tuple[_Match, Card]:
     if isinstance(actual, set | frozenset):
         return _compare_sets(guess, actual)
     try:
         value = _convert_guess(guess, actual)
     except _UnclearGuess as unclear:
-        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_format(actual)}.")
+        return _refuse_guess(unclear, guess, actual)
     if isinstance(actual, list | tuple):
         return _compare_lists(value, actual)
     if _is_equal(value, actual):
-        return Card("As you guessed:", _format(actual), "right")
+        return _Match.EXACT, Card("As you guessed:", _format(actual), "right")
     if close and isinstance(value, int | float) and isinstance(actual, int | float) and abs(value - actual) <= close:
-        return Card("Close:", f"you guessed {_format(value)}, it is {_format(actual)}.", "right")
-    return Card(f"You guessed {_format(value)}.", f"It is {_format(actual)}.")
+        return _Match.CLOSE, Card("Close:", f"you guessed {_format(value)}, it is {_format(actual)}.", "right")
+    return _Match.WRONG, Card(f"You guessed {_format(value)}.", f"It is {_format(actual)}.")
 
 
 def _find_reason(guess: Any, actual: object, asked: Question) -> str:
@@ -377,32 +388,38 @@ def _is_equal(guess: object, actual: object) -> bool:
     return guess == actual
 
 
-def _compare_lists(guess: Sequence[object], actual: Sequence[object]) -> Card:
+def _refuse_guess(unclear: _UnclearGuess, guess: Any, actual: object) -> tuple[_Match, Card]:
+    message = f"{unclear}, but you wrote {guess!r}. The answer is {_format(actual)}."
+    return _Match.UNCLEAR, Card("Not understood:", message)
+
+
+def _compare_lists(guess: Sequence[object], actual: Sequence[object]) -> tuple[_Match, Card]:
     nothing = object()
     for position, (guessed, shown) in enumerate(zip_longest(guess, actual, fillvalue=nothing), start=1):
         if not _is_equal(guessed, shown):
             left = "nothing more" if guessed is nothing else _format(guessed)
             right = "over" if shown is nothing else _format(shown)
-            return Card(f"Position {position} differs:", f"you guessed {left}, it was {right}.")
-    return Card("As you guessed:", _format(list(actual)), "right")
+            return _Match.WRONG, Card(f"Position {position} differs:", f"you guessed {left}, it was {right}.")
+    return _Match.EXACT, Card("As you guessed:", _format(list(actual)), "right")
 
 
-def _compare_sets(guess: Any, actual: set[str] | frozenset[str]) -> Card:
+def _compare_sets(guess: Any, actual: set[str] | frozenset[str]) -> tuple[_Match, Card]:
     ordered = sorted(actual)
     if isinstance(guess, set | frozenset):
         guess = sorted(guess, key=str)
     try:
         converted = _convert_to_list(guess, ordered)
     except _UnclearGuess as unclear:
-        return Card("Not understood:", f"{unclear}, but you wrote {guess!r}. The answer is {_format(ordered)}.")
+        return _refuse_guess(unclear, guess, ordered)
     missing = [each for each in ordered if not any(_is_equal(one, each) for one in converted)]
     wrong = [one for one in converted if not any(_is_equal(one, each) for each in ordered)]
     if not missing and not wrong:
-        return Card("As you guessed:", _format(ordered), "right")
-    said = [f"you left out {_format(missing)}"] * bool(missing) + [f"{_format(wrong)} does not belong there"] * bool(
-        wrong
+        return _Match.EXACT, Card("As you guessed:", _format(ordered), "right")
+    said = [f"you left out {_format(missing)}"] * bool(missing)
+    said += [f"{_format(wrong)} does not belong there"] * bool(wrong)
+    return _Match.WRONG, Card(
+        "Not complete:" if not wrong else "Not quite:", f"{', and '.join(said)}. It is {_format(ordered)}."
     )
-    return Card("Not complete:" if not wrong else "Not quite:", f"{', and '.join(said)}. It is {_format(ordered)}.")
 
 
 def _format(value: object) -> str:

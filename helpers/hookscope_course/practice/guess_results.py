@@ -6,11 +6,13 @@ import json
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TypeAlias
 
 from hookscope_course.learner.copies import STATE_FOLDER, replace_text
 
 __all__ = [
+    "ORDINALS",
+    "TRIES",
     "GuessOutcome",
     "get_wrong_guesses",
     "is_learner_copy",
@@ -19,7 +21,12 @@ __all__ = [
     "summarize_guesses",
 ]
 
-GuessOutcome = Literal["first", "second", "shown"]
+TRIES = 2
+"""How often a question can be answered before it shows its answer; the widget and the site count by it, too."""
+ORDINALS = ("first", "second", "third", "fourth")[:TRIES]
+"""How a right guess is counted: by its try."""
+GuessOutcome: TypeAlias = str
+"""One of `ORDINALS`, or "shown"."""
 _wrong_guesses: dict[str, list[str]] = {}
 _outcomes: dict[str, GuessOutcome] = {}  # where nothing can be kept, a score lasts as long as the kernel
 
@@ -61,7 +68,7 @@ def read_outcomes(copy: Path | None = None) -> dict[str, GuessOutcome]:
         # Never wait for a FIFO, nor read without end.
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if isinstance(found, dict):
-            kept = {name: how for name, how in found.items() if how in ("first", "second", "shown")}
+            kept = {name: how for name, how in found.items() if how in (*ORDINALS, "shown")}
     return kept | _outcomes
 
 
@@ -81,5 +88,5 @@ def summarize_guesses(chapter: int, questions: int, copy: Path | None = None) ->
     outcomes = [how for about, how in read_outcomes(copy).items() if about.startswith(f"{chapter:02}.")]
     if not outcomes:
         return f"no guess yet, of {questions}"
-    first, second = outcomes.count("first"), outcomes.count("second")
-    return f"{first} of {questions} right at once" + (f", {second} at the second try" if second else "")
+    later = [f", {outcomes.count(each)} at the {each} try" for each in ORDINALS[1:] if each in outcomes]
+    return f"{outcomes.count(ORDINALS[0])} of {questions} right at once{''.join(later)}"

@@ -18,9 +18,10 @@ __all__ = [
     "PACKED",
     "AxisOrderCheck",
     "as_many",
+    "describe_module",
+    "has_batch_first",
     "is_packed",
     "refuse_other_order",
-    "said_of",
     "samples_in",
     "with_tokens_first",
 ]
@@ -40,10 +41,14 @@ def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
     return None
 
 
-def said_of(around: nn.Module) -> str:
+def has_batch_first(around: nn.Module) -> bool:
+    """Whether a module has the option `batch_first`."""
+    return hasattr(around._modules.get("self_attn", around), "batch_first")
+
+
+def describe_module(around: nn.Module) -> str:
     """Describe a module that has tokens before samples."""
-    option = " with batch_first=False" if hasattr(around._modules.get("self_attn", around), "batch_first") else ""
-    return f"{type(around).__name__}{option}"
+    return f"{type(around).__name__}{' with batch_first=False' if has_batch_first(around) else ''}"
 
 
 def refuse_other_order(
@@ -69,7 +74,7 @@ def refuse_other_order(
     if isinstance(module, nn.RNNBase) and path and path[0] in ((1, "hx") if to == "input" else (1,)):
         where = f"layer {name!r} ({type(module).__name__}) has states of shape (layers, samples, features)"
     elif (around := with_tokens_first(modules, name)) is not None:
-        where = f"layer {name!r} is, or is in, a {said_of(around)}, with tokens before samples"
+        where = f"layer {name!r} is, or is in, a {describe_module(around)}, with tokens before samples"
         if what == "positions=":  # of as many tokens as samples they could not be told apart
             takes = "positions= needs shape (samples, tokens, …). Use an index, such as at[7], and calls="
     else:

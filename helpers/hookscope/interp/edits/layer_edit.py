@@ -158,7 +158,7 @@ class LayerEdit:
         try:
             new = spec.operation.compute(region, context)
         except Exception as error:
-            if not str(error).startswith("edit "):
+            if not context.is_named_in_error:
                 error.add_note(f"hookscope: in {context.label}")
             raise
         if spec.operation.foreign or type(new) is not type(region):  # our own have its shape, dtype and device

@@ -27,18 +27,19 @@ def check_fit(value: Any, region: Tensor, context: EditContext) -> Any:
     if not isinstance(value, Tensor):
         same_kind = type(value) is float and region.is_floating_point()
         if not same_kind and torch.result_type(region, value) is not region.dtype:
-            raise TypeError(f"{context.label}: {value!r} does not fit the dtype {region.dtype}")
+            raise context.make_error(TypeError, f"{value!r} does not fit the dtype {region.dtype}")
         return value
     if value.device != region.device and value.dim():
-        raise ValueError(f"{context.label}: the value is on {value.device}, but the tensor is on {region.device}")
+        raise context.make_error(ValueError, f"the value is on {value.device}, but the tensor is on {region.device}")
     if not torch.can_cast(value.dtype, region.dtype):
-        raise TypeError(f"{context.label}: the value has dtype {value.dtype}, but the tensor has {region.dtype}")
+        raise context.make_error(TypeError, f"the value has dtype {value.dtype}, but the tensor has {region.dtype}")
     given, there = value.shape, region.shape
     fits = len(given) <= len(there) and all(a in (1, b) for a, b in zip(reversed(given), reversed(there), strict=False))
     if not fits:
-        raise ValueError(
-            f"{context.label}: the value has shape {tuple(given)}, which does not broadcast to the selected values, "
-            f"shape {tuple(there)}"
+        raise context.make_error(
+            ValueError,
+            f"the value has shape {tuple(given)}, which does not broadcast to the selected values, "
+            f"shape {tuple(there)}",
         )
     return value.to(region.device, region.dtype)
 
@@ -50,7 +51,7 @@ def set_values(value: Any) -> Operation:
     def compute(region: Tensor, context: EditContext) -> Tensor:
         new = check_fit(value, region, context)
         if _wraps(value, region.dtype):
-            raise TypeError(f"{context.label}: {value if value is new else 'the value'} does not fit {region.dtype}")
+            raise context.make_error(TypeError, f"{value if value is new else 'the value'} does not fit {region.dtype}")
         # A copy of a tensor, which would be overwritten otherwise if an in-place operation came next.
         return new.expand(region.shape).clone() if isinstance(new, Tensor) else torch.full_like(region, new)
 
@@ -114,8 +115,8 @@ def swap(source: Any, kept: list[Tensor] | None) -> Operation:
     def compute(region: Tensor, context: EditContext) -> Tensor:
         number = context.number or 0
         if number > len(kept):
-            raise LookupError(
-                f"{context.label}: the capture has {len(kept)} calls of this layer, so it has no call {number}"
+            raise context.make_error(
+                LookupError, f"the capture has {len(kept)} calls of this layer, so it has no call {number}"
             )
         return copy_of_same_shape(context.selection.cut(kept[number - 1]), region, context)
 
@@ -135,9 +136,11 @@ def take_mean(source: Any, kept: list[Tensor] | None) -> Operation:
 def _mean(kept: list[Tensor], region: Tensor, context: EditContext) -> Tensor:
     whole = context.tensor
     if not whole.dim() or not whole.is_floating_point():
-        raise TypeError(f"{context.label}: a mean over samples needs floating-point values with a batch axis")
+        raise context.make_error(TypeError, "a mean over samples needs floating-point values with a batch axis")
     if any(tensor.shape[1:] != whole.shape[1:] for tensor in kept):
-        raise ValueError(f"{context.label}: samples have shape {tuple(whole.shape[1:])} here, but not in the capture")
+        raise context.make_error(
+            ValueError, f"samples have shape {tuple(whole.shape[1:])} here, but not in the capture"
+        )
     mean = (kept[0] if len(kept) == 1 else torch.cat(kept)).mean(0, keepdim=True)
     return copy_of_same_shape(context.selection.cut(mean.expand_as(whole)), region, context).clone()
 
@@ -145,9 +148,9 @@ def _mean(kept: list[Tensor], region: Tensor, context: EditContext) -> Tensor:
 def copy_of_same_shape(new: Tensor, region: Tensor, context: EditContext) -> Tensor:
     """Return a copy of the new values, which must have the shape of the old ones."""
     if new.shape != region.shape:
-        raise ValueError(
-            f"{context.label}: the values have shape {tuple(new.shape)} in the other run, and {tuple(region.shape)} "
-            "in this one"
+        raise context.make_error(
+            ValueError,
+            f"the values have shape {tuple(new.shape)} in the other run, and {tuple(region.shape)} in this one",
         )
     new = check_fit(new, region, context)
     return new.clone()

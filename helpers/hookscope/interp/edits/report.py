@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -11,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from hookscope.captures.call import why_uncalled
+from hookscope.captures.call import is_never_called, why_uncalled
 from hookscope.error_pages import append_page
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.layer_hooks import LayerHooks
@@ -46,7 +44,7 @@ def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: i
         yield f"{what}: the model ran only before this edit was written. Write edits before you run the model"
         return
     if not layer.seen:
-        yield f"{what} {why_not_called(modules, layer_edit.layer, module, runs)}"
+        yield f"{what} {why_not_called(modules, module, runs)}"
         return
     meant = spec.calls or frozenset()
     absent = sorted(meant - set(range(1, layer.seen + 1)))
@@ -201,12 +199,11 @@ def _sharded() -> tuple[Any, ...]:
     return () if None in kinds else kinds  # another thread may be importing them
 
 
-def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) -> str:
+def why_not_called(modules: Modules, module: nn.Module, runs: int) -> str:
     """Explain why a layer was probably not called.
 
     Args:
         modules: the modules of the model.
-        name: the layer's name.
         module: the layer.
         runs: how often the model was called.
 
@@ -216,27 +213,14 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
     generic = why_uncalled(module)
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
         return f"{generic}. Edit the attention layer itself; heads= changes the input of this projection"
-    if "did not reach it" not in generic:
+    if is_never_called(module):
         return generic
-    around = [each for each in reversed(modules.path_to(name)) if each is not module]
     compiled = _COMPILED if _was_compiled() else ""
     if not runs:
         return (
             "was not called, and neither was the model. Call model(...) inside the block. Hooks do not run with "
             f"model.forward(...) or in a compiled, traced or exported copy{compiled}"
         )
-    last = name.rpartition(".")[2]
-    access = r"\[[^\]]*\]" if last.isdigit() else rf"\.{re.escape(last)}"
-    for each in around:
-        source, kind = _source(each), type(each).__name__
-        if re.search(rf"{access}\.forward\(", source):
-            return (
-                f"was not called: {kind}.forward calls its .forward(...), which runs no hooks. Call the module itself"
-            )
-        if re.search(rf"{access}\.(weight|bias)\b", source):
-            if re.search(rf"{access}\(", _source(each, whole=True)):
-                break  # it is called, too: so the forward took another path, or did not run
-            return f"was not called: {kind}.forward does not call it, but passes its weight to a function"
     return generic + compiled
 
 
@@ -244,11 +228,3 @@ def _was_compiled() -> bool:
     """Whether torch.compile has compiled anything in this process since its last reset."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counters.get("frames"))
-
-
-def _source(module: nn.Module, whole: bool = False) -> str:
-    """Return the source of a module's forward, or of its whole class; "" if there is none."""
-    try:
-        return inspect.getsource(type(module) if whole else type(module).forward)
-    except (OSError, TypeError):
-        return ""

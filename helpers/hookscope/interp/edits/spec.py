@@ -37,6 +37,7 @@ class EditContext:
         number: the number of this call of the layer.
         tensor: the whole tensor.
         selection: the part of the tensor that is edited.
+        is_named_in_error: whether an error of `make_error` is on its way.
 
     """
 
@@ -44,11 +45,17 @@ class EditContext:
     number: int | None
     tensor: Tensor
     selection: Selection
+    is_named_in_error: bool = False
 
     @property
     def label(self) -> str:
         """A description of the edit, the layer and the call, for error messages."""
         return self.name(self.number)
+
+    def make_error(self, kind: type[Exception], reason: str) -> Exception:
+        """Return an error that names the edit, the layer and the call."""
+        self.is_named_in_error = True  # not the error itself: its traceback leads back here
+        return kind(f"{self.label}: {reason}")
 
 
 @dataclass(eq=False, slots=True)

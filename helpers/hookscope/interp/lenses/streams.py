@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.call import Call
 from hookscope.captures.capture import capture
+from hookscope.captures.recorder import CaptureTooLargeError
 from hookscope.interp.attentions import AttentionMap, attention
 from hookscope.interp.lenses.blocks import (
     NoBlocksError,
@@ -362,12 +363,10 @@ def _pick_named(modules: Modules, layers: Which | Sequence[Which] | None) -> dic
 
 @contextmanager
 def _explain_memory_error(max_bytes: float | None) -> Iterator[None]:
-    """Add the fix to a MemoryError about the streams. The error about the attention maps has one already."""
+    """Add the fix to an error about the streams. The error about the attention maps has one already."""
     try:
         yield
-    except MemoryError as error:
-        if max_bytes is None or "max_bytes" not in str(error) or str(error).startswith("the attention maps"):
-            raise
+    except CaptureTooLargeError as error:
         raise MemoryError(
             f"the streams and the output of the model need more than max_bytes={max_bytes:,}. Pass a shorter text, "
             "fewer samples, fewer layers=, or a larger max_bytes (None for no limit)"

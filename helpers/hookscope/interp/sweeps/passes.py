@@ -160,7 +160,7 @@ class Patch:
         """Raise unless the layer was called, and only once if the site names no call."""
         site = self.site
         if not self.calls:
-            why = why_not_called(modules, site.name, site.module, 1)
+            why = why_not_called(modules, site.module, 1)
             what = site.label if site.to == "output" else site.name  # heads: their output projection
             raise NotEditedError([f"layer {what!r} {why} ({runs})"])
         if not self.done:

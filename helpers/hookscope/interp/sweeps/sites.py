@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.interp.edits.attention import NoHeadsError, columns_of, count_of, heads_around
-from hookscope.interp.edits.batch_first import said_of, with_tokens_first
+from hookscope.interp.edits.batch_first import describe_module, has_batch_first, with_tokens_first
 from hookscope.interp.edits.parts import Part, get, listed, path_of, tensors
 from hookscope.interp.edits.selection import numbers_in
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
@@ -288,10 +288,10 @@ def _make_site(modules: Modules, name: str, module: nn.Module, call: int | None,
     label = (name or "(root)") + ("" if call is None else f"#{call}")
     around = with_tokens_first(modules, name) if columns.kind == "position" and columns.axis is None else None
     if around is not None:
-        said = said_of(around)
-        fix = "Make it with batch_first=True" if "batch_first" in said else "Choose layers around it"
+        fix = "Make it with batch_first=True" if has_batch_first(around) else "Choose layers around it"
         raise ValueError(
-            f"layer {label!r} is, or is in, a {said}, whose axis 0 counts tokens. A sweep needs samples there. {fix}"
+            f"layer {label!r} is, or is in, a {describe_module(around)}, whose axis 0 counts tokens. A "
+            f"sweep needs samples there. {fix}"
         )
     names = (name, *(other for other in modules.names_of(module) if other != name))
     if columns.kind != "head":

@@ -115,14 +115,13 @@ def test_several_edits_that_did_not_happen_are_all_named() -> None:
     assert re.findall(r"edit (\d)", str(caught.value)) == ["2", "3"]
 
 
-def test_a_layer_whose_parent_did_not_run_is_not_said_to_lend_its_weight_only() -> None:
+def test_a_layer_whose_parent_did_not_run_was_not_reached() -> None:
     net = nn.ModuleDict({"first": nn.Linear(4, 4), "encoder": nn.TransformerEncoderLayer(4, 1, 8)})
     net.forward = lambda x: net["first"](x)
     e = edit(net)
     e.scale("encoder.linear1", 2.0)
-    with pytest.raises(NotEditedError, match=r"this pass did not reach it, or") as found, e:
+    with pytest.raises(NotEditedError, match=r"this pass did not reach it, or"), e:
         net(torch.ones(1, 2, 4))
-    assert "passes its weight to a function" not in str(found.value)
 
 
 def test_a_layer_that_was_replaced_since() -> None:

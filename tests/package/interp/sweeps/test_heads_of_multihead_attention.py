@@ -153,6 +153,6 @@ def test_a_projection_of_which_only_the_weight_is_used_is_named() -> None:
     from torchvision.models import swin_t
 
     with pytest.raises(
-        NotEditedError, match=r"'features\.1\.0\.attn\.proj' was not called: .* passes its weight to a function"
+        NotEditedError, match=r"'features\.1\.0\.attn\.proj' was not called: .* a function that uses its weight"
     ):
         sweep(swin_t().eval(), IMAGE, "features.1.0.attn", "zero", heads=[0], metric=logit, progress=False)
