@@ -19,7 +19,7 @@ Kept = Mapping[str, Any]
 """What a tool kept: label -> output. Labels are `layer`, and `layer#2` from the second call of a layer on."""
 
 
-class Run:
+class ToolRun:
     """One pass of a model under a tool.
 
     Attributes:
@@ -33,7 +33,7 @@ class Run:
         self.output, self.held, self.read = output, held, read
 
 
-Pass = Callable[..., Run]
+Pass = Callable[..., ToolRun]
 Tool = Callable[[nn.Module], Pass]
 """Given a model, whatever a tool prepares once; what comes back is called with the inputs, again and again."""
 
@@ -41,8 +41,8 @@ Tool = Callable[[nn.Module], Pass]
 def plain(model: nn.Module) -> Pass:
     """No tool: the model alone."""
 
-    def run(*args: Any, **kwargs: Any) -> Run:
-        return Run(model(*args, **kwargs), None, dict)
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
+        return ToolRun(model(*args, **kwargs), None, dict)
 
     return run
 
@@ -59,7 +59,7 @@ def _numbered(held: list[tuple[str, Any]]) -> Kept:
     return kept
 
 
-def _hooked(model: nn.Module, keep: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Run:
+def _hooked(model: nn.Module, keep: Callable[[Any], Any], *args: Any, **kwargs: Any) -> ToolRun:
     """Run a model with a hook on each leaf that keeps what `keep` makes of its output."""
     held: list[tuple[str, Any]] = []
     handles = [
@@ -71,7 +71,7 @@ def _hooked(model: nn.Module, keep: Callable[[Any], Any], *args: Any, **kwargs: 
     finally:
         for handle in handles:
             handle.remove()
-    return Run(output, held, lambda: _numbered(held))
+    return ToolRun(output, held, lambda: _numbered(held))
 
 
 def bare_references(model: nn.Module) -> Pass:
@@ -92,7 +92,7 @@ def warm_buffers(model: nn.Module) -> Pass:
     """The floor of repeated captures: a hook per leaf copies its output to where it was copied the last time."""
     copy_warm = _Warm()
 
-    def run(*args: Any, **kwargs: Any) -> Run:
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
         copy_warm.start()
         return _hooked(model, lambda output: tree_map(copy_warm, output), *args, **kwargs)
 
@@ -111,14 +111,14 @@ def warm_buffers_watched(model: nn.Module) -> Pass:
     """Copies to warm buffers, and the same."""
     copy_warm = _Warm()
 
-    def run(*args: Any, **kwargs: Any) -> Run:
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
         copy_warm.start()
         return _watched(model, copy_warm, *args, **kwargs)
 
     return run
 
 
-def _watched(model: nn.Module, keep: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Run:
+def _watched(model: nn.Module, keep: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> ToolRun:
     """Run a model with hooks that keep what `keep` makes of each tensor, and notice what is written to later."""
     nothing = torch.empty(0)
     counters: list[tuple[Tensor, int]] = []
@@ -167,12 +167,12 @@ def capture(**options: Any) -> Tool:
     """A new `hookscope.capture` for each pass."""
 
     def tool(model: nn.Module) -> Pass:
-        def run(*args: Any, **kwargs: Any) -> Run:
+        def run(*args: Any, **kwargs: Any) -> ToolRun:
             with hookscope.capture(model, **options) as seen:
                 output = model(*args, **kwargs)
                 if options.get("gradients"):
                     _backward(output)
-            return Run(output, seen, lambda: _calls(seen))
+            return ToolRun(output, seen, lambda: _calls(seen))
 
         return run
 
@@ -185,12 +185,12 @@ def capture_again(**options: Any) -> Tool:
     def tool(model: nn.Module) -> Pass:
         seen = hookscope.capture(model, **options)
 
-        def run(*args: Any, **kwargs: Any) -> Run:
+        def run(*args: Any, **kwargs: Any) -> ToolRun:
             with seen:
                 output = model(*args, **kwargs)
                 if options.get("gradients"):
                     _backward(output)
-            return Run(output, seen, lambda: _calls(seen))
+            return ToolRun(output, seen, lambda: _calls(seen))
 
         return run
 
@@ -222,10 +222,10 @@ def trace_dict(model: nn.Module) -> Pass:
             for handle in handles:
                 handle.remove()
 
-    def run(*args: Any, **kwargs: Any) -> Run:
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
         with traced() as records:
             output = model(*args, **kwargs)
-        return Run(output, records, lambda: records)
+        return ToolRun(output, records, lambda: records)
 
     return run
 
@@ -236,7 +236,7 @@ def torchlens(model: nn.Module) -> Pass:
 
     layers = hookscope.leaves(model)
 
-    def run(*args: Any, **kwargs: Any) -> Run:
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
         held = trace(model, args, kwargs)
 
         def read() -> Kept:
@@ -247,7 +247,7 @@ def torchlens(model: nn.Module) -> Pass:
                     kept[_label(kept, name)] = outs[0] if len(outs) == 1 else outs
             return kept
 
-        return Run(None, held, read)
+        return ToolRun(None, held, read)
 
     return run
 
@@ -290,7 +290,7 @@ def nnsight(model: nn.Module) -> Pass:
     traced = NNsight(model)
     layers = hookscope.leaves(model)
 
-    def run(*args: Any, **kwargs: Any) -> Run:
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
         with traced.trace(*args, **kwargs) as tracer:
             cache = tracer.cache().save()
             output = traced.output.save()
@@ -305,7 +305,7 @@ def nnsight(model: nn.Module) -> Pass:
                         kept[_label(kept, name)] = entry.output
             return kept
 
-        return Run(output, (cache, output), read)
+        return ToolRun(output, (cache, output), read)
 
     return run
 
@@ -317,11 +317,11 @@ def captum(model: nn.Module) -> Pass:
     layers = hookscope.leaves(model)
     activation = LayerActivation(model, list(layers.values()))
 
-    def run(*args: Any, **kwargs: Any) -> Run:
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
         if kwargs:
             raise TypeError("LayerActivation takes no keyword arguments")
         held = activation.attribute(args)
-        return Run(None, held, lambda: dict(zip(layers, held, strict=True)))
+        return ToolRun(None, held, lambda: dict(zip(layers, held, strict=True)))
 
     return run
 
@@ -342,9 +342,9 @@ def extractor(model: nn.Module) -> Pass:
     features = create_feature_extractor(model, list(picked))
     features.train(model.training)
 
-    def run(*args: Any, **kwargs: Any) -> Run:
+    def run(*args: Any, **kwargs: Any) -> ToolRun:
         held = features(*args, **kwargs)
-        return Run(None, held, lambda: {picked[name]: value for name, value in held.items()})
+        return ToolRun(None, held, lambda: {picked[name]: value for name, value in held.items()})
 
     return run
 

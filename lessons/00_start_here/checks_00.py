@@ -92,7 +92,7 @@ def _wrong_outputs(
     return None
 
 
-class _Reader(nn.Module):
+class _DigitReader(nn.Module):
     """The colleague's program."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class _Reader(nn.Module):
 
 @blind_to(one_dtype_only="her reader takes float32 only", swallows_errors=CALLS_NOTHING)
 def check_q2(prepare: Callable[[torch.Tensor], object]) -> Wrong | None:
-    reader = _Reader()
+    reader = _DigitReader()
     for index, digits in ((7, range(10)), (2, range(10)), (7, [5])):
         images = torch.cat([samples.digit(digit, index) for digit in digits])
         sent = prepare(images.clone())

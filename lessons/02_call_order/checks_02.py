@@ -70,10 +70,11 @@ def _wrong_line(
     first: Callable[[nn.Module, Callable[..., None]], object], layer: nn.Module, x: torch.Tensor
 ) -> Wrong | None:
     log: list[str] = []
+    as_pre_hook = "{}, as a pre-hook"
 
     def named(name: str) -> Callable[..., None]:
         def note(module: nn.Module, args: object, output: Any = None) -> Any:
-            log.append(name if output is not None else f"{name}, as a pre-hook")
+            log.append(name if output is not None else as_pre_hook.format(name))
             return output + 1 if name == "yours" and output is not None else None
 
         return note
@@ -85,7 +86,7 @@ def _wrong_line(
         return Wrong("your function called the hook itself; register it, and let torch call it")
     layer.register_forward_hook(named("later"))
     changed = layer(x)
-    if "yours, as a pre-hook" in log:
+    if as_pre_hook.format("yours") in log:
         return Wrong("`hook` is called as a pre-hook; register it as a forward hook")
     if "yours" not in log:
         return Wrong(

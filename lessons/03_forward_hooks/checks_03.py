@@ -20,7 +20,7 @@ from hookscope_course.practice.check_helpers import (
 )
 
 
-class _Returns(nn.Module):
+class _AppliesFunction(nn.Module):
     """Applies a function."""
 
     def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
@@ -41,7 +41,7 @@ def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
     for limit, hook in hooks.items():
         if not callable(hook):
             return Wrong(f"`at_most({limit})` returned {hook!r}; it should return the hook function")
-        double, x = _Returns(lambda x: 2 * x), torch.tensor([1.0, 3.0])
+        double, x = _AppliesFunction(lambda x: 2 * x), torch.tensor([1.0, 3.0])
         kept: list[torch.Tensor] = []
         double.register_forward_hook(lambda module, args, output: kept.append(output))  # noqa: B023
         double.register_forward_hook(hook)
@@ -61,7 +61,7 @@ def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
 
 def _wrong_limit(hook: Any, limit: float) -> Wrong | None:
     """Try a hook on other sizes and another dtype, and see whether gradients still go through it."""
-    double = _Returns(lambda x: 2 * x)
+    double = _AppliesFunction(lambda x: 2 * x)
     double.register_forward_hook(hook)
     far = torch.tensor([float("inf"), 1e9, -1e9, -float("inf")])
     if not torch.equal(answer := double(far), (2 * far).clamp(max=limit)):
@@ -85,11 +85,20 @@ def _wrong_limit(hook: Any, limit: float) -> Wrong | None:
 def check_q2(keep_all: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | None:
     twice = nn.Linear(1, 1, bias=False)
     nn.init.constant_(twice.weight, 2.0)
-    layers = {"twice": twice, "plus_one": _Returns(lambda x: x + 1), "tenfold": _Returns(lambda x: 10 * x)}
+    layers = {
+        "twice": twice,
+        "plus_one": _AppliesFunction(lambda x: x + 1),
+        "tenfold": _AppliesFunction(lambda x: 10 * x),
+    }
     model, x = nn.Sequential(OrderedDict(layers)), torch.tensor([[3.0]])
     if wrong := _wrong_record(keep_all, model, x):
         return wrong
-    others = {"first": nn.Linear(3, 2), "act": nn.Tanh(), "last": nn.Linear(2, 4), "halved": _Returns(lambda x: x / 2)}
+    others = {
+        "first": nn.Linear(3, 2),
+        "act": nn.Tanh(),
+        "last": nn.Linear(2, 4),
+        "halved": _AppliesFunction(lambda x: x / 2),
+    }
     model = nn.Sequential(OrderedDict(others)).double()
     if wrong := _wrong_record(keep_all, model, torch.randn(5, 3, dtype=torch.float64)):
         return wrong
@@ -177,7 +186,7 @@ def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None
         ("dict", lambda x: {"mean": 2 * x}),
     ]
     for what, function in cases:
-        module, kept = _Returns(function), list[Any]()
+        module, kept = _AppliesFunction(function), list[Any]()
 
         def keep(module: nn.Module, args: object, output: Any, kept: list[Any] = kept) -> None:
             kept.append((output, dict(output) if isinstance(output, dict) else {}))

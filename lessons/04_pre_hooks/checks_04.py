@@ -13,7 +13,7 @@ from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import CALLS_NOTHING, add_foreign_hooks
 
 
-class _Double(nn.Module):
+class _Doubler(nn.Module):
     """Returns 2 * x."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def check_q1(result: object) -> Wrong | None:
         result = result.item()
     if isinstance(result, bool) or not isinstance(result, int | float):
         return Wrong(f"the answer is a number, not a {result.__class__.__name__}")
-    double = _Double()
+    double = _Doubler()
     double.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     double.register_forward_pre_hook(lambda module, args: (10 * args[0],), prepend=True)
     double.register_forward_pre_hook(lambda module, args: (args[0] - 2,), prepend=True)

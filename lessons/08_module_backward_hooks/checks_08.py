@@ -13,7 +13,7 @@ from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import CALLS_NOTHING, add_foreign_hooks
 
 
-class _Product(nn.Module):
+class _ProductLayer(nn.Module):
     """Returns x1 * x2 * W, with W = 5."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ def check_q1(answer: object) -> Wrong | None:
     numbers = isinstance(answer, Sequence) and all(isinstance(value, int | float) for value in answer)
     if not isinstance(answer, Sequence) or not numbers or len(answer) != 3:
         return Wrong(f"the answer is a list of three numbers, not {answer!r}")
-    product, x1, x2 = _Product(), _leaf(2.0), _leaf(3.0)
+    product, x1, x2 = _ProductLayer(), _leaf(2.0), _leaf(3.0)
     product.register_full_backward_hook(_stop_x1)
     product.register_full_backward_pre_hook(_ten_times)
     product(x1, x2).backward()

@@ -14,11 +14,11 @@ def test_an_input_without_grad_gets_zeros_and_a_number_none(says):
         "If an argument is not a tensor, its entry is `None`.",
     )
 
-    class Product(nn.Module):
+    class _ScaledProduct(nn.Module):
         def forward(self, x1: Any, x2: Any) -> torch.Tensor:
             return 5 * x1 * x2
 
-    product, got = Product(), list[Any]()
+    product, got = _ScaledProduct(), list[Any]()
     product.register_full_backward_hook(lambda module, given, arrives: got.append(given))
     x1 = torch.tensor([2.0], requires_grad=True)
     product(x1, torch.tensor([3.0])).backward()

@@ -72,7 +72,7 @@ class _Plus(nn.Module):
         return made
 
 
-class _Around(nn.Module):
+class _AroundBlock(nn.Module):
     """Doubles between two of its layers: the block's input is the output of no module."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
         return Wrong(f"on a second model, with a batch of 5, {_first_row(expected, gradient)}")
     if wrong := _left(model):
         return wrong
-    around = _Around()
+    around = _AroundBlock()
     gradient = input_gradient(around, around.block, torch.tensor([[1.0]]))
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [28.0]:
         return Wrong(

@@ -22,7 +22,7 @@ from hookscope_course.practice.check_helpers import (
 )
 
 
-class _Reads(nn.Module):
+class _ReadsPositions(nn.Module):
     """Two convolutions and a head that cares for positions."""
 
     def __init__(self, high: int, wide: int, dtype: torch.dtype = torch.float64) -> None:
@@ -63,7 +63,7 @@ def check_q1(versus: _Versus) -> Wrong | None:
     for high, wide, name, batch in ((5, 4, "second", 1), (4, 6, "second", 3), (3, 5, "first", 2)):
         if wrong := _wrong_versus(versus, high, wide, name, batch):
             return wrong
-    model = _Reads(4, 4)
+    model = _ReadsPositions(4, 4)
     model.head = BreakingLayer()
     told = hides_errors(lambda: versus(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 1))
     if left := count_hooks(model):
@@ -72,7 +72,7 @@ def check_q1(versus: _Versus) -> Wrong | None:
 
 
 def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) -> Wrong | None:
-    model, x = _Reads(high, wide), torch.randn(batch, 1, high, wide, dtype=torch.float64)
+    model, x = _ReadsPositions(high, wide), torch.randn(batch, 1, high, wide, dtype=torch.float64)
     layer = model.get_submodule(name)
     a, b = torch.randperm(5)[:2].tolist()
     with torch.enable_grad():
@@ -119,7 +119,7 @@ def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | N
     for kind in ("opposite", "alike", "anything"):
         if wrong := _wrong_control(control, kind):
             return wrong
-    model = _Reads(4, 4)
+    model = _ReadsPositions(4, 4)
     x = torch.rand(1, 1, 4, 4, dtype=torch.float64)
 
     def breaks(model: nn.Module, x: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | N
 
 def _wrong_control(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -> Wrong | None:
     dtype = torch.float32 if kind == "alike" else torch.float64
-    model, x = add_foreign_hooks(_Reads(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
+    model, x = add_foreign_hooks(_ReadsPositions(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
     mine = torch.randn(5, 4, dtype=dtype) + 3
     other = {"opposite": 1 - 2 * mine, "alike": mine.clone(), "anything": torch.randn(5, 4, dtype=dtype) - 1}[kind]
     before = {name: values.clone() for name, values in model.state_dict().items()}

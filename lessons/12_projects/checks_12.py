@@ -293,9 +293,10 @@ def _off(pushed: Pushed) -> str | None:
         net(images)
     if left := count_hooks(net):
         return f"after the `with` block {format_count(left)} still on the model"
-    for when in ("in the `with` block", "while you took the means"):
+    for is_early in (False, True):
+        when = "while you took the means" if is_early else "in the `with` block"
         net = _chain(first=nn.Linear(2, 3))
-        if when == "while you took the means":
+        if is_early:
             net.add_module("breaks", BreakingLayer())
         try:
             with pushed(net, "first", images, labels, 0, 1, 1.0):

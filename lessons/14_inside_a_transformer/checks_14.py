@@ -104,7 +104,7 @@ def _wrong_entry(new: list[Any], parts: dict[str, Tensor]) -> Wrong | None:
 # -- tokens, passed by name or not --------------------------------------------------------------------------------
 
 
-class _Reads(nn.Module):
+class _ReadsHiddenStates(nn.Module):
     """Takes `hidden_states` as an attention does, and returns them times a weight."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
@@ -124,12 +124,12 @@ class _Reads(nn.Module):
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any]) -> Wrong | None:
     for width, dtype in ((4, torch.float32), (6, torch.float64)):
-        if wrong := _wrong_counts(count_tokens, _Reads(width, dtype)):
+        if wrong := _wrong_counts(count_tokens, _ReadsHiddenStates(width, dtype)):
             return wrong
     return None
 
 
-def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _Reads) -> Wrong | None:
+def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _ReadsHiddenStates) -> Wrong | None:
     width, dtype = len(module.weight), module.weight.dtype
     counts: list[int] = []
     add_foreign_hooks(module)

@@ -91,7 +91,7 @@ def test_parts_without_hooks(says):
     assert torch.allclose(parts, torch.einsum("no,ni->noi", grad, given))
 
 
-class Cell(nn.Module):
+class RecurrentCell(nn.Module):
     """The cell of chapter 17: h = w · h + x."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Cell(nn.Module):
 
 def test_what_is_printed_is_a_sum_and_gradients_of_h(says):
     says("17 is the sum over the three steps")
-    cell, at_w, at_cell, parts = Cell(), list[float](), list[float](), list[float]()
+    cell, at_w, at_cell, parts = RecurrentCell(), list[float](), list[float](), list[float]()
     cell.w.register_hook(lambda grad: at_w.append(grad.item()))
     cell.register_full_backward_pre_hook(lambda module, grad_output: at_cell.append(grad_output[0].item()))
     cell.register_forward_hook(

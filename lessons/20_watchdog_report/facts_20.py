@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from hookscope import leaves
 from hookscope_course.chapters import ch20_training_runs as training_runs
-from hookscope_course.chapters.ch20_training_runs import Run, healthy_run, is_finite, lost_run, norm_net, record_run
+from hookscope_course.chapters.ch20_training_runs import (
+    TrainingRun,
+    healthy_run,
+    is_finite,
+    lost_run,
+    norm_net,
+    record_run,
+)
 
 
 class UnderTheRoot(nn.Module):
@@ -56,7 +63,7 @@ def test_black_images_are_lost_in_the_first_norm_for_ten_seeds(says):
         assert all(map(is_finite, repaired.parameters()))
 
 
-def first_bark(run: Run, barks: Callable[[float], bool]) -> int | None:
+def first_bark(run: TrainingRun, barks: Callable[[float], bool]) -> int | None:
     return next((step for step, sizes in enumerate(run.largest) if any(map(barks, sizes))), None)
 
 

@@ -8,6 +8,7 @@ from docutils import nodes  # type: ignore[import-untyped]
 
 from hookscope import __version__
 from lessons.site import addresses
+from lessons.site.pages import DOWNLOAD_TEXT
 
 project = "hookscope"
 author = "The hookscope authors"
@@ -70,7 +71,7 @@ def _describe(app: Any, page: str, template: str, context: dict[str, Any], tree:
     if tree is None:
         return
     texts = [" ".join(each.astext().split()) for each in tree.findall(nodes.paragraph)]
-    about = next((text for text in texts if len(text) > 40 and "This page as a notebook" not in text), project)
+    about = next((text for text in texts if len(text) > 40 and DOWNLOAD_TEXT not in text), project)
     about = html.escape(about if len(about) <= 200 else f"{about[:200].rpartition(' ')[0]} …")
     title = html.escape(tree.next_node(nodes.title).astext() if tree.next_node(nodes.title) else project)
     tags = [

@@ -23,7 +23,8 @@ Cell = dict[str, Any]
 _PART = re.compile(r"^(?=\*\*Predict\.\*\*|#{2,6} )", re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
-DOWNLOAD = '<a href="_static/notebooks/{}" download>This page as a notebook</a>{}.'
+DOWNLOAD_TEXT = "This page as a notebook"
+DOWNLOAD = f'<a href="_static/notebooks/{{}}" download>{DOWNLOAD_TEXT}</a>{{}}.'
 GUESS_HERE = (
     "Your guesses and most figures work on this page. To change the code and to do the exercises, "
     '<a href="install.html">install the course</a>.'

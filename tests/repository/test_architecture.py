@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +180,70 @@ def test_the_package_to_copy_says_what_it_is_for(tmp_path: Path) -> None:
     ((_, code),) = example("package")
     (tmp_path / "__init__.py").write_text(code, encoding="utf-8")
     assert architecture.sentence(tmp_path / "__init__.py").endswith(".")
+
+
+SOURCES = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for path in tracked_files()
+    if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ("helpers", "lessons", "tools")
+}
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for file, tree in SOURCES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{file}:{node.lineno}")
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+WORDS_OF_OTHERS = {
+    "Address already in use": "the operating system says it",
+    "Boolean value of Tensor": "torch says it",
+    "by peer": "gloo says it",
+    "does not require grad": "torch says it",
+    "has no len()": "Python says it",
+    "inplace operation": "torch says it",
+    "leaf variables": "torch says it",
+    "modified inplace": "torch says it",
+    "must be Tensor": "torch says it",
+    "second time": "torch says it",
+    "Right answers": "a heading that authors write in exercises.md",
+    "communication hook": "a name in the figure's own table",
+    "forward pre": "a kind of hook, after the name of torch's store",
+    "not attempted": "a value of the type CheckOutcome",
+}
+
+
+def find_words(condition: ast.expr) -> Iterator[str]:
+    """Yield the texts of several words, or with a colon at the end, that a condition looks for or compares with."""
+    for node in ast.walk(condition):
+        searched: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn | ast.Eq | ast.NotEq):
+            searched = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("startswith", "endswith"):
+            searched = node.args
+        for one in searched:
+            for each in one.elts if isinstance(one, ast.Tuple | ast.List | ast.Set) else [one]:
+                words = each.value if isinstance(each, ast.Constant) else None
+                if isinstance(words, str) and re.search(r"[A-Za-z]{2,},? [A-Za-z]{2,}|[A-Za-z]{2,}:$", words):
+                    yield words
+
+
+def test_no_condition_depends_on_the_words_of_a_sentence() -> None:
+    found: dict[str, str] = {}
+    for file, tree in SOURCES.items():
+        if file.startswith("tools/") or "/facts_" in file:
+            continue
+        for node in ast.walk(tree):
+            conditions: list[ast.expr] = []
+            if isinstance(node, ast.If | ast.While | ast.IfExp):
+                conditions = [node.test]
+            elif isinstance(node, ast.comprehension):
+                conditions = node.ifs
+            elif isinstance(node, ast.match_case) and node.guard:
+                conditions = [node.guard]
+            found |= {words: f"{file}:{each.lineno}" for each in conditions for words in find_words(each)}
+    assert not {words: place for words, place in found.items() if words not in WORDS_OF_OTHERS}
+    assert found.keys() == WORDS_OF_OTHERS.keys(), "a row of the list is not needed any more"

@@ -16,7 +16,7 @@ from tests.shared import ROOT
 from tools.blocks import block, table
 from tools.matrix import __main__ as matrix
 from tools.matrix import environments, report, running
-from tools.matrix.running import Result, Run
+from tools.matrix.running import MatrixRun, NotebookResult
 
 
 def test_every_promised_release_is_run() -> None:
@@ -28,7 +28,7 @@ def test_every_promised_release_is_run() -> None:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def found(tmp_path_factory: pytest.TempPathFactory) -> NotebookResult:
     """A real run over a test file and a notebook that have one of each kind."""
     folder = tmp_path_factory.mktemp("matrix")
     tests = folder / "test_things.py"
@@ -46,7 +46,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return running.run_pytest(Path(sys.executable), folder, tests, folder / "01_one.ipynb", processes=0)
 
 
-def test_a_run_is_read(found: Result) -> None:
+def test_a_run_is_read(found: NotebookResult) -> None:
     assert (found.right, found.elsewhere) == (2, 1)
     assert {name: report.reason(said) for name, said in found.wrong.items()} == {
         "test_things::test_wrong": "assert 1 == 2",
@@ -60,10 +60,10 @@ def test_a_run_that_does_not_begin_is_wrong(tmp_path: Path) -> None:
     assert "absent.py" in result.wrong["pytest"]
 
 
-def test_records_keep_one_run_of_each_pair_in_order(tmp_path: Path, found: Result) -> None:
+def test_records_keep_one_run_of_each_pair_in_order(tmp_path: Path, found: NotebookResult) -> None:
     file = tmp_path / "records.json"
     for torch, python, chapters in (("2.10.0", "3.11.7", found), ("2.5.1", "3.11.7", None), ("2.5.0", "3.11.9", None)):
-        report.store(Run(torch, "0.20.0", python, Result(3), chapters), "2026-01-31", file)
+        report.store(MatrixRun(torch, "0.20.0", python, NotebookResult(3), chapters), "2026-01-31", file)
     rows = report.rows(report.read(file))
     assert [(row["torch"], row["Python"]) for row in rows] == [("2.5.0", "3.11.9"), ("2.10.0", "3.11.7")]
     assert rows[0]["cells of the chapters"] == "not promised before torch 2.8"
@@ -88,7 +88,7 @@ def test_the_readme_has_the_table_of_the_records() -> None:
 def test_what_the_newest_pinned_torch_shows_is_what_the_table_says() -> None:
     """A record with something wrong does not stay unseen."""
     for record in report.read():
-        run = Run.from_json(record["run"])
+        run = MatrixRun.from_json(record["run"])
         assert not run.package.wrong, run.torch
         assert not (run.chapters and run.chapters.wrong), run.torch
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tools.matrix import report
-from tools.matrix.environments import PAIRS, NotInstalledError, install
+from tools.matrix.environments import PAIRS, InstallFailedError, install
 from tools.matrix.running import run_all, run_pytest, saved_anew
 
 
@@ -36,7 +36,7 @@ def run(torch: str, python: str) -> int:
         folder = Path(name)
         try:
             interpreter = ready(torch, python, folder)
-        except NotInstalledError as error:
+        except InstallFailedError as error:
             print(f"torch {torch} on Python {python} could not be installed: {error}", flush=True)
             return 1
         found = run_all(interpreter, folder)
@@ -57,7 +57,7 @@ def compare(torch: str, python: str, against: str) -> int:
             notebooks = saved_anew(ready(against, python, Path(name) / against), Path(name))
             shutil.rmtree(Path(name) / against)  # 8 GB
             result = run_pytest(ready(torch, python, Path(name) / torch), Path(name), notebooks)
-        except NotInstalledError as error:
+        except InstallFailedError as error:
             print(f"this could not be installed: {error}")
             return 1
         for place, words in result.wrong.items():

@@ -19,7 +19,7 @@ PAIRS = (
 )
 
 
-class NotInstalledError(Exception):
+class InstallFailedError(Exception):
     """An environment that could not be made; the message is what the installer said last."""
 
 
@@ -89,4 +89,4 @@ def uv(folder: Path, *words: str | Path) -> None:
     settings = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(command, env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotInstalledError(" ".join(done.stderr.split())[-600:])
+        raise InstallFailedError(" ".join(done.stderr.split())[-600:])

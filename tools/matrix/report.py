@@ -12,7 +12,7 @@ import nbformat
 
 from tools.blocks import put, table
 from tools.matrix.environments import COURSE_FROM, ROOT, minor
-from tools.matrix.running import Result, Run
+from tools.matrix.running import MatrixRun, NotebookResult
 
 RECORDS = Path(__file__).with_name("records.json")
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -20,7 +20,7 @@ _SHOWN = 3  # of what failed; records.json has all
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|#x1B\[[0-9;]*m")
 
 
-def store(run: Run, made_on: str, records: Path = RECORDS) -> None:
+def store(run: MatrixRun, made_on: str, records: Path = RECORDS) -> None:
     """Put a run into the records, in the place of an older one of the same release and Python."""
     runs = {_pair(old["run"]): old for old in read(records)}
     new = run.as_json()
@@ -81,7 +81,7 @@ def rows(records: list[dict[str, Any]]) -> list[dict[str, object]]:
     """The rows of the table."""
     found = []
     for record in records:
-        run = Run.from_json(record["run"])
+        run = MatrixRun.from_json(record["run"])
         before = f"not promised before torch {'.'.join(map(str, COURSE_FROM))}"
         found.append(
             {
@@ -95,7 +95,7 @@ def rows(records: list[dict[str, Any]]) -> list[dict[str, object]]:
     return found
 
 
-def said(result: Result) -> str:
+def said(result: NotebookResult) -> str:
     """One set of tests in words."""
     words = [f"{result.right:,} right"]
     if result.elsewhere:

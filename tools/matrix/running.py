@@ -19,7 +19,7 @@ torchvision.__version__.partition('+')[0], platform.python_version()]))"
 
 
 @dataclass
-class Result:
+class NotebookResult:
     """What came of one set of tests.
 
     Attributes:
@@ -35,36 +35,36 @@ class Result:
 
 
 @dataclass
-class Run:
+class MatrixRun:
     """What came of one torch on one Python; the chapters are None where the course does not promise that torch."""
 
     torch: str
     torchvision: str
     python: str
-    package: Result
-    chapters: Result | None
+    package: NotebookResult
+    chapters: NotebookResult | None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it is recorded."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Run:
+    def from_json(cls, record: dict[str, Any]) -> MatrixRun:
         """Read what `as_json` returned."""
-        chapters = record["chapters"] and Result(**record["chapters"])
-        return cls(**{**record, "package": Result(**record["package"]), "chapters": chapters})
+        chapters = record["chapters"] and NotebookResult(**record["chapters"])
+        return cls(**{**record, "package": NotebookResult(**record["package"]), "chapters": chapters})
 
 
-def run_all(interpreter: Path, folder: Path) -> Run:
+def run_all(interpreter: Path, folder: Path) -> MatrixRun:
     """Run everything that is promised for the torch of an environment."""
     _said(interpreter, "-c", "import matplotlib.pyplot")  # which says at its first time that it looks for fonts
     torch, torchvision, python = json.loads(_said(interpreter, "-c", _VERSIONS))
     package = run_pytest(interpreter, folder, ROOT / "tests" / "package")
     chapters = run_pytest(interpreter, folder, NOTEBOOKS) if minor(torch) >= COURSE_FROM else None
-    return Run(torch, torchvision, python, package, chapters)
+    return MatrixRun(torch, torchvision, python, package, chapters)
 
 
-def run_pytest(interpreter: Path, folder: Path, *what: Path, processes: int = 2) -> Result:
+def run_pytest(interpreter: Path, folder: Path, *what: Path, processes: int = 2) -> NotebookResult:
     """Run tests or notebooks with pytest, in so many processes (0: in its own), and return what came of them."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
@@ -72,16 +72,16 @@ def run_pytest(interpreter: Path, folder: Path, *what: Path, processes: int = 2)
     ours = ("-c", ROOT / "pyproject.toml", "--rootdir", root, "-p", "hookscope_course.strict", "-p", "no:cacheprovider")
     words = ("-m", "pytest", "-vv", "-n", str(processes), "--dist", "loadfile", f"--junitxml={report}")
     done = _run(interpreter, *words, *ours, *what)
-    result = read(report) if report.exists() else Result()
+    result = read(report) if report.exists() else NotebookResult()
     if not (result.right or result.wrong or result.elsewhere):  # it did not even begin
         names = ", ".join(path.name for path in what)
         result.wrong["pytest"] = f"nothing of {names} was run\n{done.stderr}\n{done.stdout[-2000:]}"
     return result
 
 
-def read(report: Path) -> Result:
+def read(report: Path) -> NotebookResult:
     """Read a report of pytest: the tests that passed, and what the others said; a skipped test is neither."""
-    result = Result()
+    result = NotebookResult()
     for case in ElementTree.parse(report).iter("testcase"):
         place = (case.get("classname") or "").removesuffix(".ipynb").rpartition(".")[2]
         name = f"{place}::{case.get('name')}"

@@ -193,11 +193,12 @@ class Call:
     def _inputs(self) -> Any:
         if not self._wanted.inputs:
             raise NotCapturedError("this capture did not keep inputs. Write capture(model, ..., inputs=True)")
-        return tree_map(partial(self._read, what="an input"), self._args, Slot)
+        return tree_map(partial(self._read, is_input=True), self._args, Slot)
 
-    def _read(self, slot: Slot, what: str = "the output") -> Any:
+    def _read(self, slot: Slot, is_input: bool = False) -> Any:
         if slot.overwritten:
-            by = f", by {self.overwritten_by}" if self.overwritten_by and what == "the output" else ""
+            by = f", by {self.overwritten_by}" if self.overwritten_by and not is_input else ""
+            what = "an input" if is_input else "the output"
             of = f"call {self.label!r}" if self.number > 1 else f"layer {self.label!r}"
             text = (
                 f"{what} of {of} was overwritten later{by}: copy=False keeps a reference, not a copy. "

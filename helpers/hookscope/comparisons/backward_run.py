@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from hookscope.censuses.census import census
 from hookscope.pytree import find_paths, keystr
 
-__all__ = ["Gradients", "HookView", "Run", "argument_names", "copy_inputs", "first_tensor", "is_close", "named_tensors"]
+__all__ = [
+    "BackwardRun",
+    "Gradients",
+    "HookView",
+    "argument_names",
+    "copy_inputs",
+    "first_tensor",
+    "is_close",
+    "named_tensors",
+]
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -62,7 +71,7 @@ class HookView:
         return f"{self.kind} hook: {saw}" + (f", then {self.error}" if self.error else "")
 
 
-class Run:
+class BackwardRun:
     """One forward and backward pass on copies."""
 
     def __init__(self, kind: str, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -125,7 +134,7 @@ class Run:
     def _note(self, module: nn.Module, grad_input: Any, grad_output: Any) -> None:
         self.seen.append((_gradients(grad_input), _gradients(grad_output)))
 
-    def view(self, kind: Literal["legacy", "full"], plain: Run) -> HookView:
+    def view(self, kind: Literal["legacy", "full"], plain: BackwardRun) -> HookView:
         """Return the gradients that the hook got, and the warnings that a run without hooks does not give."""
         grad_input, grad_output = self.seen[0] if self.seen else (None, None)
         texts = list(dict.fromkeys(text for text in self.warnings if text not in plain.warnings))

@@ -15,13 +15,15 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
-from hookscope.comparisons.backward_run import Gradients, HookView, Run, is_close
+from hookscope.comparisons.backward_run import BackwardRun, Gradients, HookView, is_close
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Result
 from hookscope.pictures.words import visible
 from hookscope.preserve import preserve_rng_state as preserve_rng_state
 
 __all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]
+
+_ALL_ZEROS = "all zeros"
 
 
 class BackwardComparison(Result):
@@ -34,7 +36,7 @@ class BackwardComparison(Result):
 
     """
 
-    def __init__(self, name: str, legacy: Run, full: Run, plain: Run) -> None:
+    def __init__(self, name: str, legacy: BackwardRun, full: BackwardRun, plain: BackwardRun) -> None:
         self.legacy = legacy.view("legacy", plain)
         self.full = full.view("full", plain)
         self._name = name
@@ -137,12 +139,12 @@ def compare_backward_hooks(
         for kind in ("plain", "legacy", "full"):
             with preserve_rng_state(module, args, kwargs), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                runs[kind] = Run(kind, module, args, kwargs)
+                runs[kind] = BackwardRun(kind, module, args, kwargs)
             runs[kind].warnings = tuple(str(warning.message) for warning in caught)
     return BackwardComparison(type(module).__name__, runs["legacy"], runs["full"], runs["plain"])
 
 
-def _meanings(view: HookView, run: Run, plain: Run) -> list[str]:
+def _meanings(view: HookView, run: BackwardRun, plain: BackwardRun) -> list[str]:
     """Name the gradient that each entry of grad_input is equal to, or `""`."""
     gradients = plain.gradients if view.error else run.gradients
     return [_meaning(entry, view.grad_output or (), gradients) for entry in view.grad_input or ()]
@@ -159,7 +161,7 @@ def _meaning(entry: Tensor | None, grad_output: Gradients, gradients: Mapping[st
     if same:
         return " = ".join(same[:3]) + (" = …" if len(same) > 3 else "")
     if not entry.to_dense().any() if entry.layout != torch.strided else not entry.any():
-        return "all zeros"
+        return _ALL_ZEROS
     for index, gradient in enumerate(grad_output):
         if gradient is not None and is_close(entry, gradient):
             return f"grad_output[{index}]"
@@ -179,7 +181,7 @@ def _repeated_meanings(view: HookView, meanings: Sequence[str]) -> list[int]:
     ]
 
 
-def _explain_legacy(view: HookView, meanings: list[str], run: Run) -> str:
+def _explain_legacy(view: HookView, meanings: list[str], run: BackwardRun) -> str:
     where = f"The legacy hook sits on {view.node}, the node of the {_first(run)}"
     if view.error:
         return f"With the legacy hook, the module fails: {_first_sentence(view.error)}"
@@ -191,7 +193,7 @@ def _explain_legacy(view: HookView, meanings: list[str], run: Run) -> str:
     return f"{where}, and gets the gradients that this node computes: {entries}.{_repeated(view)}"
 
 
-def _explain_full(view: HookView, meanings: list[str], run: Run) -> str:
+def _explain_full(view: HookView, meanings: list[str], run: BackwardRun) -> str:
     if view.error:
         return f"With the full hook, the module fails: {_first_sentence(view.error)}"
     if not view.called:
@@ -216,7 +218,7 @@ def _explain_full(view: HookView, meanings: list[str], run: Run) -> str:
     return f"The full hook gets one entry per positional argument: {entries}.{_keywords(run)}{_repeated(view)}"
 
 
-def _explain_change(full: Run, plain: Run) -> str:
+def _explain_change(full: BackwardRun, plain: BackwardRun) -> str:
     """Name the arguments whose gradient the full hook changes: an unused one gets zeros instead of None."""
     changed = [
         name for name, gradient in full.gradients.items() if gradient is not None and plain.gradients.get(name) is None
@@ -228,11 +230,11 @@ def _first_sentence(text: str) -> str:
     return text.partition(". ")[0].rstrip(".") + "."
 
 
-def _first(run: Run) -> str:
+def _first(run: BackwardRun) -> str:
     return "output" if run.output == "tensor" else f"first tensor in the output (of type {run.output})"
 
 
-def _keywords(run: Run) -> str:
+def _keywords(run: BackwardRun) -> str:
     return f" It has no entry for keyword arguments ({', '.join(run.keywords)})." if run.keywords else ""
 
 
@@ -244,7 +246,7 @@ def _in_words(view: HookView, meanings: list[str], otherwise: str, whose: Sequen
     words = []
     repeated = _repeated_meanings(view, meanings)
     for index, (entry, meaning) in enumerate(zip(view.grad_input or (), meanings, strict=True)):
-        about = f" for {whose[index]}" if whose and (entry is None or meaning == "all zeros") else ""
+        about = f" for {whose[index]}" if whose and (entry is None or meaning == _ALL_ZEROS) else ""
         shape = "" if entry is None else f" {tuple(entry.shape)}"
         what = "None" if entry is None else meaning or otherwise + "," + shape
         words.append(f"grad_input[{index}] {'has the same values as' if index in repeated else 'is'} {what}{about}")

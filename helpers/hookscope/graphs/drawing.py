@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "READABLE",
     "Arrows",
-    "Box",
+    "NodeBox",
     "draw",
     "escape",
     "fits_page",
@@ -47,7 +47,7 @@ Arrows = dict[tuple[int, int], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Box:
+class NodeBox:
     """A box in the drawing, for one node or for several that were folded."""
 
     id: int
@@ -59,16 +59,16 @@ class Box:
     labels: tuple[str, ...] = ()
 
 
-def make_box(node: Node) -> Box:
+def make_box(node: Node) -> NodeBox:
     """Make the box of a node."""
     shapes = " ".join("?" if shape is None else str(shape) for shape in node.shapes)
     first = " ".join(filter(None, [node.label, shapes]))
     labels = (node.label,) if node.label else ()
     fixed = bool(node.hooks) or bool(node.label and not node.leaf) or node.id == 0
-    return Box(node.id, node.name, (*filter(None, [first]), *node.hooks), node.leaf, fixed=fixed, labels=labels)
+    return NodeBox(node.id, node.name, (*filter(None, [first]), *node.hooks), node.leaf, fixed=fixed, labels=labels)
 
 
-def fold(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple[list[Box], Arrows, str]:
+def fold(boxes: dict[int, NodeBox], arrows: Arrows, inputs: dict[int, int]) -> tuple[list[NodeBox], Arrows, str]:
     """Fold until at most `READABLE` boxes are left. The returned string says what was folded.
 
     Args:
@@ -92,7 +92,7 @@ def fold(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple
     return list(boxes.values()), arrows, folded
 
 
-def fold_leaves(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple[dict[int, Box], Arrows]:
+def fold_leaves(boxes: dict[int, NodeBox], arrows: Arrows, inputs: dict[int, int]) -> tuple[dict[int, NodeBox], Arrows]:
     """Fold a leaf and the nodes that reshape it into the node that uses it, if there is only one."""
     users: dict[int, list[int]] = {}
     for source, target in arrows:
@@ -121,7 +121,7 @@ def fold_leaves(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -
     return kept, {(a, b): indices for (a, b), indices in arrows.items() if a in kept and b in kept}
 
 
-def _fold_chains(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box], Arrows]:
+def _fold_chains(boxes: dict[int, NodeBox], arrows: Arrows) -> tuple[dict[int, NodeBox], Arrows]:
     """Fold each chain of three or more boxes, with one arrow in and one out, into one box."""
     after: dict[int, list[int]] = {index: [] for index in boxes}
     before: dict[int, list[int]] = {index: [] for index in boxes}
@@ -149,7 +149,7 @@ def _fold_chains(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box],
         if labels:
             details.append(f"with {len(labels)} leaves{_prefix(labels)}")
         count = sum(boxes[index].count for index in run)
-        kept[first] = Box(first, f"chain of {count} nodes", tuple(details), count=count, labels=labels)
+        kept[first] = NodeBox(first, f"chain of {count} nodes", tuple(details), count=count, labels=labels)
     moved: Arrows = {}
     for (source, target), indices in arrows.items():
         ends = into.get(source, source), into.get(target, target)
@@ -169,7 +169,7 @@ def _prefix(labels: Sequence[str]) -> str:
     return f" of {'.'.join(common)}" if common else ""
 
 
-def _cut(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box], Arrows]:
+def _cut(boxes: dict[int, NodeBox], arrows: Arrows) -> tuple[dict[int, NodeBox], Arrows]:
     """Keep the boxes that are closest to the tensor, and add one box for the others."""
     after: dict[int, list[int]] = {index: [] for index in boxes}
     for source, target in arrows:
@@ -186,7 +186,7 @@ def _cut(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box], Arrows]
     count, marked = sum(box.count for box in away), sum(box.fixed for box in away)
     details = ("not shown", f"{marked} of them with a name or a hook")[: 1 + bool(marked)]
     kept = {index: box for index, box in boxes.items() if index in near}
-    kept[rest] = Box(rest, f"{count} more nodes", details, count=count)
+    kept[rest] = NodeBox(rest, f"{count} more nodes", details, count=count)
     cut: Arrows = {}
     for (source, target), indices in arrows.items():
         if source in near:
@@ -194,14 +194,14 @@ def _cut(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box], Arrows]
     return kept, cut
 
 
-def _next(boxes: Sequence[Box], arrows: Arrows) -> dict[int, list[int]]:
+def _next(boxes: Sequence[NodeBox], arrows: Arrows) -> dict[int, list[int]]:
     after: dict[int, list[int]] = {box.id: [] for box in boxes}
     for source, target in arrows:
         after[source].append(target)
     return after
 
 
-def tree(boxes: Sequence[Box], arrows: Arrows) -> list[str]:
+def tree(boxes: Sequence[NodeBox], arrows: Arrows) -> list[str]:
     """Write one line per box, indented below the first box that leads to it.
 
     If that needs more than 20 levels, the only successor of a box is not indented, but marked with ↓.
@@ -212,7 +212,7 @@ def tree(boxes: Sequence[Box], arrows: Arrows) -> list[str]:
     return lines
 
 
-def _indented(boxes: Sequence[Box], arrows: Arrows, *, compact: bool) -> tuple[list[str], int]:
+def _indented(boxes: Sequence[NodeBox], arrows: Arrows, *, compact: bool) -> tuple[list[str], int]:
     after, by_id = _next(boxes, arrows), {box.id: box for box in boxes}
     lines = []
     deepest = 0
@@ -242,7 +242,7 @@ def mermaid_text(text: str) -> str:
     return "".join(c if c.isalnum() or c in " ()[],._-:=/?" else f"#{ord(c)};" for c in escape(text))
 
 
-def fits_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
+def fits_page(boxes: Sequence[NodeBox], arrows: Arrows) -> bool:
     """Whether the Mermaid diagram is readable on a page of normal width."""
     if len(boxes) > _SMALL:
         return False
@@ -251,7 +251,7 @@ def fits_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
 
 
 def place_boxes(
-    boxes: Sequence[Box], arrows: Arrows
+    boxes: Sequence[NodeBox], arrows: Arrows
 ) -> tuple[dict[int, tuple[float, int]], dict[tuple[int, int], list[tuple[float, int]]]]:
     """Place each box in a layer below all boxes with an arrow to it, and route long arrows between the boxes.
 
@@ -303,7 +303,7 @@ def place_boxes(
     }
 
 
-def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
+def draw(boxes: Sequence[NodeBox], arrows: Arrows) -> Figure:
     """Draw the boxes in layers, from the tensor at the top down to the leaves.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope.censuses.entry import list_hooks
-from hookscope.graphs.drawing import Arrows, Box, draw, fits_page, fold, make_box, mermaid_text, tree
+from hookscope.graphs.drawing import Arrows, NodeBox, draw, fits_page, fold, make_box, mermaid_text, tree
 from hookscope.graphs.node import Edge, Node, Shape
 from hookscope.pictures.picture import Picture, Table, from_figure
 
@@ -156,7 +156,7 @@ class Graph:
             [f"Autograd graph behind a tensor of shape {self._shape}: {self._size()}.{folded}", *self.notes]
         )
 
-    def _rows(self, boxes: Sequence[Box], arrows: Arrows) -> list[dict[str, object]]:
+    def _rows(self, boxes: Sequence[NodeBox], arrows: Arrows) -> list[dict[str, object]]:
         after: dict[int, list[str]] = {}
         for source, target in arrows:
             after.setdefault(source, []).append(str(target))
@@ -170,7 +170,7 @@ class Graph:
             for box in boxes
         ]
 
-    def _view(self) -> tuple[list[Box], Arrows, str]:
+    def _view(self) -> tuple[list[NodeBox], Arrows, str]:
         """Return the boxes, the arrows, and a sentence on what was folded."""
         boxes = {node.id: make_box(node) for node in self.nodes}
         arrows: Arrows = {}

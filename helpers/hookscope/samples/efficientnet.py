@@ -27,7 +27,7 @@ _OUTSIDE = {
 }  # fmt: skip
 
 
-class Block(nn.Module):
+class InvertedBottleneck(nn.Module):
     """Widen the maps, filter each map on its own, and narrow them again: a block of `PhotoCNN`.
 
     `expand` (`conv` 1×1, `norm`, `relu`) makes six maps of each one; the first block has none. `depthwise` (the same
@@ -35,7 +35,7 @@ class Block(nn.Module):
     no ReLU. If the shape stays the same, the block adds its input to the result.
 
     Example:
-        >>> Block(16, 24, kernel=3, stride=2)(torch.zeros(1, 16, 112, 112)).shape
+        >>> InvertedBottleneck(16, 24, kernel=3, stride=2)(torch.zeros(1, 16, 112, 112)).shape
         torch.Size([1, 24, 56, 56])
 
     """
@@ -80,13 +80,13 @@ class PhotoCNN(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = _build_layers(3, 32, 3, stride=2)
-        self.blocks = nn.Sequential(Block(32, 16, kernel=3, stride=1, ratio=1))
+        self.blocks = nn.Sequential(InvertedBottleneck(32, 16, kernel=3, stride=1, ratio=1))
         inputs = 16
         for outputs, count, kernel, stride in (
             (24, 2, 3, 2), (40, 2, 5, 2), (80, 3, 3, 2), (112, 3, 5, 1), (192, 4, 5, 2), (320, 1, 3, 1),
         ):  # fmt: skip
             for index in range(count):
-                self.blocks.append(Block(inputs, outputs, kernel, stride if index == 0 else 1))
+                self.blocks.append(InvertedBottleneck(inputs, outputs, kernel, stride if index == 0 else 1))
                 inputs = outputs
         self.head = _build_layers(320, 1280, 1)
         self.pool = nn.Sequential()

@@ -63,7 +63,7 @@ Hook = Callable[[nn.Module, tuple[Any, ...], Tensor], Tensor | None]
 Box = tuple[int, int, int, int]
 
 
-class Reading(NamedTuple):
+class PhotoReading(NamedTuple):
     """How something was read: what was done, the first class, and the probability of the class of the report."""
 
     done: str
@@ -85,7 +85,7 @@ class ReportReview(Points):
     def __init__(self, report: Mapping[str, Any]) -> None:
         super().__init__()
         self.report = report
-        self.readings: list[Reading] = []
+        self.readings: list[PhotoReading] = []
         self.others: dict[str, tuple[str, str]] = {}
         self.boxes: dict[str, Box] = {}
         self.image: Tensor | None = None
@@ -173,9 +173,9 @@ def review(report: Mapping[str, Any], quiet: Hook | None) -> ReportReview:
     target = int(net(image).argmax())
     name = samples.PHOTO_CLASSES[target]
 
-    def read(done: str, logits: Tensor) -> Reading:
+    def read(done: str, logits: Tensor) -> PhotoReading:
         chances = logits.softmax(dim=1)[0]
-        reading = Reading(done, samples.PHOTO_CLASSES[int(chances.argmax())], float(chances[target]))
+        reading = PhotoReading(done, samples.PHOTO_CLASSES[int(chances.argmax())], float(chances[target]))
         found.readings.append(reading)
         return reading
 
@@ -223,7 +223,7 @@ def _trained() -> samples.PhotoCNN:
     return samples.photo_cnn()
 
 
-def _wrong_reading(reads: object, whole: Reading) -> str:
+def _wrong_reading(reads: object, whole: PhotoReading) -> str:
     if reads is None:
         return NOTHING_YET
     match reads:
@@ -289,7 +289,7 @@ def _wrong_hook(
     net: samples.PhotoCNN,
     quiet: Hook | None,
     image: Tensor,
-    read: Callable[[str, Tensor], Reading],
+    read: Callable[[str, Tensor], PhotoReading],
 ) -> tuple[str, str]:
     """Say why the hook gets no point for the class that it turns, and none for the classes that it keeps."""
     first = "this counts when the hook turns the class, point 4"

@@ -20,7 +20,7 @@ from hookscope.pictures.picture import Picture, from_figure
 __all__ = [
     "Alarm",
     "NormNet",
-    "Run",
+    "TrainingRun",
     "draw_alarms",
     "draw_losses",
     "draw_run",
@@ -196,7 +196,7 @@ def _pixels() -> tuple[Tensor, Tensor]:
     return F.avg_pool2d(images.double(), 4).flatten(1).half(), labels
 
 
-class Run(NamedTuple):
+class TrainingRun(NamedTuple):
     """A training run: its losses, and for each step and module the largest number that the module returned.
 
     Attributes:
@@ -213,7 +213,7 @@ class Run(NamedTuple):
     loss: int | None
 
 
-def record_run(model: nn.Module, train: Callable[[nn.Module], Sequence[float]]) -> Run:
+def record_run(model: nn.Module, train: Callable[[nn.Module], Sequence[float]]) -> TrainingRun:
     """Train, and note what each module returned.
 
     Args:
@@ -239,7 +239,7 @@ def record_run(model: nn.Module, train: Callable[[nn.Module], Sequence[float]]) 
             hooks.enter_context(model.get_submodule(name).register_forward_hook(partial(note, name)))
         losses = list(train(model))
     lost = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
-    return Run(losses, names, largest, alarms[0] if alarms else None, lost)
+    return TrainingRun(losses, names, largest, alarms[0] if alarms else None, lost)
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def _colors(bad: Tensor) -> Tensor:
     return colors[bad.long()]
 
 
-def draw_run(run: Run, alarm: Alarm | None = None, words: str = "") -> Picture:
+def draw_run(run: TrainingRun, alarm: Alarm | None = None, words: str = "") -> Picture:
     """Draw the losses of a run, and below them how large each module's output was in each step.
 
     Args:

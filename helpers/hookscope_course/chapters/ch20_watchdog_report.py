@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hookscope.pictures.picture import Picture
 from hookscope_course.chapters.ch20_training_runs import (
     Alarm,
-    Run,
+    TrainingRun,
     draw_run,
     healthy_run,
     lost_run,
@@ -106,7 +106,7 @@ def review(report: Mapping[str, Any], watch: Watch) -> WatchReview:
 
 
 @lru_cache(maxsize=1)
-def _the_run() -> Run:
+def _the_run() -> TrainingRun:
     return record_run(norm_net(), lost_run)
 
 
@@ -180,7 +180,7 @@ class _Square(nn.Module):
         return x * x
 
 
-class _Reader(nn.Module):
+class _ReadsInput(nn.Module):
     """One ReLU that is called twice, and an LSTM that returns a tuple."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ def _misnames(watch: Watch) -> str | None:
     what = "in step 2 `block` multiplies 1e30 by itself, which none of its children does: (2, 'block')"
     if problem := _judge(_said(alarms), (2, "block"), what):
         return problem
-    reader = _Reader()
+    reader = _ReadsInput()
     with watch(reader) as alarms:
         reader(torch.ones(1, 3, 2))
         with torch.no_grad():

@@ -14,11 +14,11 @@ from hookscope.pictures.colors import LIGHT
 from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.learner.copies import find_chapter
 from hookscope_course.paths import IS_INSTALLED
+from hookscope_course.practice.guess import NO_GUESS
 
 __all__ = ["write_slides"]
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_NO_GUESS = "No guess this time."  # `Guess.compare` says so in a notebook that was built
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -130,7 +130,7 @@ def _make_static(output: dict[str, Any]) -> dict[str, Any]:
         return output
     for kind in ("text/html", "text/plain"):
         if kind in data:
-            data[kind] = data[kind].replace(_NO_GUESS, "What happens:")
+            data[kind] = data[kind].replace(NO_GUESS, "What happens:")
     return {**output, "data": data}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookscope.pictures.colors import DOOR, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope_course.figures.kit.digit_images import a, percent
-from hookscope_course.figures.kit.digit_passes import DigitModel, Pass
+from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass
 
 __all__ = ["count_reads", "cover_source", "occlusion_map", "run_covered", "sweep"]
 
@@ -27,7 +27,7 @@ def cover_source(row: int, column: int, size: int) -> str:
     return f"def cover(module, args):\n    x = args[0].clone()\n{covered}    return (x, *args[1:])"
 
 
-def run_covered(model: DigitModel, row: int, column: int, size: int) -> Pass:
+def run_covered(model: DigitModel, row: int, column: int, size: int) -> DigitPass:
     """Run the model once with the square."""
     names: dict[str, Any] = {}
     exec(compile(cover_source(row, column, size), "<pre-hook>", "exec"), names)  # what is shown is what runs

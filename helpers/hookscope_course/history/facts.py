@@ -109,7 +109,7 @@ class Scale(nn.Module):
         return x * factor
 
 
-class Sum(nn.Module):
+class SumOfThree(nn.Module):
     """Three arguments, two additions."""
 
     def forward(self, x: Any, y: Any, z: Any) -> Any:
@@ -117,7 +117,7 @@ class Sum(nn.Module):
         return x + y + z
 
 
-class Product(nn.Module):
+class WeightedProduct(nn.Module):
     """A product with W = 5."""
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ def forward_hooks_pass_on() -> List[str]:
 @fact("what a forward hook gets", 1, 3)
 def forward_hook_args() -> str:
     """A module adds its three arguments: what are the args of its forward hook, and is its output the caller's?"""
-    module = Sum()
+    module = SumOfThree()
     got: List[Any] = []
     module.register_forward_hook(lambda module, args, output: got.extend([type(args).__name__, len(args), output]))
     output = module(leaf(1.0), leaf(2.0), leaf(3.0))
@@ -243,7 +243,7 @@ def forward_hook_args() -> str:
 @fact("forward hook under no_grad", 3, 9)
 def forward_hook_no_grad() -> str:
     """A module of two additions is called under no_grad: how often does its forward hook fire?"""
-    module = Sum()
+    module = SumOfThree()
     fired: List[int] = []
     module.register_forward_hook(lambda module, args, output: fired.append(1))
     with torch.no_grad():
@@ -292,14 +292,14 @@ def loop_over_output() -> List[str]:
 def bound_method_hook() -> List[str]:
     """A bound method is a forward hook: who notes the call of a deep copy, and how long is its object kept?"""
 
-    class Watcher:
+    class OutputWatcher:
         def __init__(self) -> None:
             self.seen: List[str] = []
 
         def look(self, module: Any, args: Any, output: Any) -> None:
             self.seen.append(number(output))
 
-    watcher, layer = Watcher(), double()
+    watcher, layer = OutputWatcher(), double()
     handle = layer.register_forward_hook(watcher.look)
     other = copy.deepcopy(layer)
     other(torch.tensor([3.0]))
@@ -350,12 +350,12 @@ def pre_hook_returns_list() -> str:
     """A forward pre-hook returns a list of two tensors: how many arguments does forward get?"""
     got: List[int] = []
 
-    class Count(nn.Module):
+    class CountsArguments(nn.Module):
         def forward(self, *args: Any) -> Any:
             got.append(len(args))
             return torch.zeros(1)
 
-    module = Count()
+    module = CountsArguments()
     module.register_forward_pre_hook(lambda module, args: [torch.zeros(1), torch.zeros(1)])
     module(torch.zeros(1), torch.zeros(1), torch.zeros(1))
     return {3: "3, the list is ignored", 2: "2", 1: "1, the list itself"}[got[0]]
@@ -366,11 +366,11 @@ def pre_hook_returns_argument() -> str:
     """The only argument of a module is a tuple of three, and its pre-hook returns this tuple: what does forward get?"""
     got: List[int] = []
 
-    class Count(nn.Module):
+    class CountsParts(nn.Module):
         def forward(self, *args: Any) -> Any:
             got.append(len(args))
 
-    module = Count()
+    module = CountsParts()
     module.register_forward_pre_hook(lambda module, args: args[0])
     module((1, 2, 3))
     return "{} arguments".format(got[0])
@@ -655,7 +655,7 @@ def accumulate_grad_node_hook() -> str:
 @fact("full hook: grad_input", 8)
 def full_hook_grad_input() -> str:
     """y = x1 · x2 · W with 2, 3, 5: what does a full backward hook get as grad_input?"""
-    module = Product()
+    module = WeightedProduct()
     got: List[str] = []
     hook = lambda module, grad_input, grad_output: got.append(", ".join(map(number, grad_input)))  # noqa: E731
     require(module, "register_full_backward_hook")(hook)
@@ -666,7 +666,7 @@ def full_hook_grad_input() -> str:
 @fact("full hook: both ends", 8)
 def full_hook_matches_grad() -> str:
     """y = x1 · x2 · W: are grad_input and grad_output x1.grad, x2.grad and y.grad, with retain_grad on y?"""
-    module, x1, x2 = Product(), leaf(2.0), leaf(3.0)
+    module, x1, x2 = WeightedProduct(), leaf(2.0), leaf(3.0)
     got: List[Any] = []
     require(module, "register_full_backward_hook")(lambda module, gi, go: got.extend(gi + go))
     y = module(x1, x2)
@@ -867,13 +867,13 @@ def ignore(hook: Any) -> None:
 def order_of_step() -> str:
     """In which order do the hooks around a layer, its weight and a step fire, and when is each .grad filled?"""
 
-    class Layer(nn.Linear):
+    class NotedLinear(nn.Linear):
         def forward(self, x: Any) -> Any:
             order.append("forward()")
             return super().forward(x)
 
     order: List[str] = []
-    layer: Any = Layer(1, 1, bias=False)
+    layer: Any = NotedLinear(1, 1, bias=False)
     x: Any = torch.ones(1, 1, requires_grad=True)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
     waiting: Dict[str, Callable[[], bool]] = {
@@ -1033,7 +1033,7 @@ def grad_input_entries() -> List[str]:
         "Linear without bias, 2-D": (lambda: nn.Linear(4, 5, bias=False), (inputs(3, 4),)),
         "Linear without bias, 3-D": (lambda: nn.Linear(4, 5, bias=False), (inputs(2, 3, 4),)),
         "BatchNorm2d": (lambda: nn.BatchNorm2d(3), (inputs(2, 3, 4, 4),)),
-        "x + y + z": (Sum, (inputs(2), inputs(2), inputs(2))),
+        "x + y + z": (SumOfThree, (inputs(2), inputs(2), inputs(2))),
         "Embedding": (lambda: nn.Embedding(7, 3), (torch.tensor([1, 2]),)),
     }
     return [

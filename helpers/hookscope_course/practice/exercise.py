@@ -16,7 +16,7 @@ from hookscope_course.learner.progress import record_solved
 from hookscope_course.practice.blank import Blank, cell_names_blank, cell_of, holds_blank
 from hookscope_course.practice.check_options import allowed_by
 from hookscope_course.practice.exercise_parser import ExerciseText
-from hookscope_course.practice.feedback_card import Card, CheckOutcome, Feedback, Solution, unwrap_lines
+from hookscope_course.practice.feedback_card import HEADINGS, Card, CheckOutcome, Feedback, Solution, unwrap_lines
 
 
 class Wrong(Exception):  # noqa: N818  # an answer, not an error
@@ -175,8 +175,7 @@ _ADVICE = {
 
 
 def _make_feedback(outcome: CheckOutcome, message: str, printed: io.StringIO | None = None) -> Feedback:
-    heading = {"not attempted": "Not attempted:", "wrong": "Not yet.", "right": "Right."}[outcome]
-    return Feedback(heading, message, outcome, printed.getvalue().rstrip("\n") if printed else "")
+    return Feedback(HEADINGS[outcome], message, outcome, printed.getvalue().rstrip("\n") if printed else "")
 
 
 @contextmanager

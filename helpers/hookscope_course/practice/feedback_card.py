@@ -10,6 +10,7 @@ from typing import Literal
 from hookscope.pictures.colors import follow_page
 
 CheckOutcome = Literal["not attempted", "wrong", "right"]
+HEADINGS: dict[CheckOutcome, str] = {"not attempted": "Not attempted:", "wrong": "Not yet.", "right": "Right."}
 
 
 @dataclass(frozen=True, repr=False)

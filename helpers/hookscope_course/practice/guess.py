@@ -123,6 +123,10 @@ class Guess:
         return self._widget._repr_mimebundle_(**kwargs)
 
 
+NO_GUESS = "No guess this time."
+"""The heading of an answer that nobody guessed, as in a built notebook."""
+
+
 class _Match(Enum):
     """How near a guess is to the answer."""
 
@@ -218,7 +222,7 @@ class Comparison:
             guess_results.store_outcome(self.guess.about, outcome)
 
     def _make_answer_card(self) -> Card:
-        return Card("No guess this time.", f"It is {self._answer}.")
+        return Card(NO_GUESS, f"It is {self._answer}.")
 
     def __repr__(self) -> str:
         return repr(self._make_answer_card() if self.card.kind == "not attempted" else self.card)

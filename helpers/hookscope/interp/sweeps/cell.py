@@ -22,7 +22,7 @@ from hookscope.layers.suggestions import not_found
 from hookscope.pictures.picture import as_text
 from hookscope.preserve import preserve_model, preserve_rng_state
 
-__all__ = ["Cell", "Outcome"]
+__all__ = ["Cell", "CellOutcome"]
 
 _TOLERANCE = 1e-5  # of the scale: larger differences are not rounding
 _SAVED = (
@@ -33,7 +33,7 @@ _FREED = "the model of this sweep was freed, because no variable holds it. Keep 
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class CellOutcome:
     """The model's outputs with the edit of one cell and without it, computed by `Cell.run`.
 
     Attributes:
@@ -189,7 +189,7 @@ class Cell:
 
     # -- run it -------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> CellOutcome:
         """Run the model without the edit and with it, by `hookscope.edit`, and compare the numbers with the sweep.
 
         Weights, buffers, modes and random number generators keep their state.
@@ -209,7 +209,7 @@ class Cell:
                 getattr(edited, call.verb)(self._edit_name, call.value, call.at, **call.options)
                 after = self._run_model(made.given)
             baseline, changed = to_number(made.metric(before)), to_number(made.metric(after))
-        return Outcome(before, after, baseline, changed, tuple(self._note_differences(baseline, changed)))
+        return CellOutcome(before, after, baseline, changed, tuple(self._note_differences(baseline, changed)))
 
     def _make_edit(self) -> _EditCall:
         """Run the source if there is one, and return the edit."""

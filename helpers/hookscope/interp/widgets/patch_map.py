@@ -11,7 +11,7 @@ import torch
 import traitlets
 
 from hookscope.interp.sweeps import Cell, Sweep
-from hookscope.interp.sweeps.cell import Outcome
+from hookscope.interp.sweeps.cell import CellOutcome
 from hookscope.interp.widgets.output_table import Labels, compare_outputs
 from hookscope.pictures import Rows
 from hookscope.pictures.palette import COOLWARM
@@ -102,7 +102,7 @@ class PatchMap(HookWidget):
         self._sweep, self._labels = sweep, (vocabulary, classes)
         self._model = sweep.made.model() if sweep.made is not None else None  # a sweep does not keep its model
         self._is_updating = True
-        self.outcome: Outcome | None = None
+        self.outcome: CellOutcome | None = None
         first = _find_largest_change(sweep)
         self._cell = Cell(sweep, chosen.get("layer", first.layer), chosen.get("column", first.column))
         super().__init__(layer=self._cell.layer, column=self._cell.column)
@@ -205,7 +205,7 @@ class PatchMap(HookWidget):
         self.outcome = outcome
         self._show_output()
 
-    def _show_metric(self, value: float | None, outcome: Outcome | None = None) -> None:
+    def _show_metric(self, value: float | None, outcome: CellOutcome | None = None) -> None:
         """Show the metric, in the sweep and in the new run."""
         cell, sweep = self._cell, self._sweep
         before = sweep.baseline if outcome is None else outcome.baseline

@@ -16,7 +16,7 @@ from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent
-from hookscope_course.figures.kit.digit_passes import DigitModel, Pass
+from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass
 from hookscope_course.figures.occlusion import STEP, count_reads, cover_source, run_covered, sweep
 
 __all__ = ["FoolingSquare"]
@@ -125,7 +125,7 @@ class FoolingSquare(HookWidget):
             return  # that has drawn it
         self._draw(self._model.run(), run_covered(self._model, row, column, self.size))
 
-    def _draw(self, before: Pass, after: Pass) -> None:
+    def _draw(self, before: DigitPass, after: DigitPass) -> None:
         self._before, self._after = before, after
         square = (self.size, self.row, self.column)
         with self.hold_sync():

@@ -45,7 +45,7 @@ def place_graph(graph: Graph | None, at: Mapping[str, int], arguments: Sequence[
     order = [("output", ""), *[key for key in blocks if key != ("output", "") and key not in outside]]
     order += [key for key in blocks if key in outside]
     ids = {key: number for number, key in enumerate(order)}
-    boxes = [drawing.Box(number, "", ()) for number in ids.values()]
+    boxes = [drawing.NodeBox(number, "", ()) for number in ids.values()]
     linked = dict.fromkeys(((ids[source], ids[target]) for source, target in arrows), ())
     inner = [key for key in order[1:] if key not in outside]
     forced: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -62,7 +62,7 @@ def lay_out(
     order = [first]
     for key in order:
         order += [target for source, target in arrows if source == key and target not in order]
-    plain = [drawing.Box(key, "", ()) for key in order]
+    plain = [drawing.NodeBox(key, "", ()) for key in order]
     places, routes = drawing.place_boxes(plain, dict.fromkeys(arrows, ()))
     longest = max(len(text) for block in blocks.values() for text, _ in block.lines)
     width_of_box = max(longest, wide) * _CHARACTER + 2 * _PAD

@@ -14,13 +14,13 @@ from hookscope.captures.call import why_uncalled
 from hookscope.layers.find import Which, find_layers
 from hookscope.preserve import preserve_model, preserve_rng_state
 
-__all__ = ["DigitModel", "Pass"]
+__all__ = ["DigitModel", "DigitPass"]
 
 Hook = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Pass:
+class DigitPass:
     """What a layer received and returned in its first call, and the probabilities at the end."""
 
     received: Tensor
@@ -65,7 +65,7 @@ class DigitModel:
             return f"model.{self.name}"
         return f"model.get_submodule({self.name!r})" if self.name else "model"
 
-    def run(self, *, pre_hook: Hook | None = None, hook: Hook | None = None) -> Pass:
+    def run(self, *, pre_hook: Hook | None = None, hook: Hook | None = None) -> DigitPass:
         """Run the model once, in eval mode and without gradients, with these hooks on the layer."""
         received: list[Any] = []
         returned: list[Any] = []
@@ -95,7 +95,7 @@ class DigitModel:
             raise TypeError(
                 f"{type(self.model).__name__} returns {what}. Pass a model that returns scores (1, classes)"
             )
-        return Pass(received[0], returned[0], scores.softmax(dim=1)[0])
+        return DigitPass(received[0], returned[0], scores.softmax(dim=1)[0])
 
     def read_all(self, images: Tensor) -> list[int]:
         """Return the digit that the model reads in each image of a batch."""

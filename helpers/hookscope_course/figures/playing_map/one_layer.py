@@ -19,7 +19,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = ["EFFECTS", "MULTIPLIERS", "PLACES", "Event", "Place", "Run", "check_kind", "record_runs", "run_hooks"]
+__all__ = [
+    "EFFECTS",
+    "MULTIPLIERS",
+    "PLACES",
+    "LayerEvent",
+    "LayerRun",
+    "Place",
+    "check_kind",
+    "record_runs",
+    "run_hooks",
+]
 
 
 class Place(NamedTuple):
@@ -46,7 +56,7 @@ MULTIPLIERS = tuple(kind for kind in PLACES if kind != "retain_grad")
 """The places where a hook can multiply by ten; `retain_grad` takes no function."""
 
 
-class Event(NamedTuple):
+class LayerEvent(NamedTuple):
     """Something that happened in a run: where, what went in, and what came out."""
 
     at: str
@@ -54,10 +64,10 @@ class Event(NamedTuple):
     gave: float
 
 
-class Run(NamedTuple):
+class LayerRun(NamedTuple):
     """What torch did: the events in their order, and the values at the end."""
 
-    events: tuple[Event, ...]
+    events: tuple[LayerEvent, ...]
     y: float
     x_grad: float
     weight_grad: float
@@ -67,20 +77,20 @@ class Run(NamedTuple):
 class _Scale(nn.Module):
     """y = weight · x, which notes when it computes and when its backward step begins."""
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, events: list[LayerEvent]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(2.0, dtype=torch.float64, device="cpu"))
         self._events = events
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.weight * x
-        self._events.append(Event("compute", x.item(), y.item()))
+        self._events.append(LayerEvent("compute", x.item(), y.item()))
         assert y.grad_fn is not None
         y.grad_fn.register_prehook(lambda grads: self._note(grads[0]))
         return y
 
     def _note(self, grad: Tensor) -> None:
-        self._events.append(Event("step", grad.item(), grad.item()))
+        self._events.append(LayerEvent("step", grad.item(), grad.item()))
 
 
 def check_kind(kind: str, kinds: Iterable[str] = tuple(PLACES)) -> str:
@@ -93,7 +103,7 @@ def check_kind(kind: str, kinds: Iterable[str] = tuple(PLACES)) -> str:
     raise ValueError(f"there is no place {kind!r} for a hook; {advice}")
 
 
-def run_hooks(hooks: Mapping[str, str]) -> Run:
+def run_hooks(hooks: Mapping[str, str]) -> LayerRun:
     """Register these hooks on a new layer, call it with x = 3, call `y.backward()`, and return what happened.
 
     Args:
@@ -104,14 +114,14 @@ def run_hooks(hooks: Mapping[str, str]) -> Run:
         20.0
 
     """
-    events: list[Event] = []
+    events: list[LayerEvent] = []
 
     def hook(kind: str, value: Callable[..., Tensor], wrap: Callable[[Tensor], object]) -> Callable[..., object]:
         factor = 10 if hooks[kind] == "multiply" else 1
 
         def seen(*given: object) -> object:
             tensor = value(*given)
-            events.append(Event(kind, tensor.item(), factor * tensor.item()))
+            events.append(LayerEvent(kind, tensor.item(), factor * tensor.item()))
             return wrap(factor * tensor) if factor > 1 else None
 
         return seen
@@ -121,7 +131,7 @@ def run_hooks(hooks: Mapping[str, str]) -> Run:
         before = weight.grad.item()
         if hooks["post_accumulate_grad"] == "multiply":
             weight.grad *= 10
-        events.append(Event("post_accumulate_grad", before, weight.grad.item()))
+        events.append(LayerEvent("post_accumulate_grad", before, weight.grad.item()))
 
     with torch.inference_mode(False), torch.enable_grad():
         layer = _Scale(events)
@@ -155,18 +165,18 @@ def run_hooks(hooks: Mapping[str, str]) -> Run:
     y_grad = y.grad.item() if "retain_grad" in hooks else None
     if y_grad is not None:
         events = _with_retained(events, y_grad)
-    return Run(tuple(events), y.item(), x.grad.item(), layer.weight.grad.item(), y_grad)
+    return LayerRun(tuple(events), y.item(), x.grad.item(), layer.weight.grad.item(), y_grad)
 
 
-def _with_retained(events: list[Event], y_grad: float) -> list[Event]:
+def _with_retained(events: list[LayerEvent], y_grad: float) -> list[LayerEvent]:
     """Put in when `y.grad` was kept: torch calls nobody, but does it after the tensor hooks and before the node."""
     after = {"forward_pre", "compute", "forward", "tensor_y"}
     place = next(at for at, event in enumerate(events) if event.at not in after)
-    return [*events[:place], Event("retain_grad", y_grad, y_grad), *events[place:]]
+    return [*events[:place], LayerEvent("retain_grad", y_grad, y_grad), *events[place:]]
 
 
 @functools.cache
-def record_runs() -> tuple[tuple[str, ...], tuple[Run, ...]]:
+def record_runs() -> tuple[tuple[str, ...], tuple[LayerRun, ...]]:
     """Run every choice of multiplying hooks, with hooks in all places.
 
     Returns:

@@ -16,7 +16,7 @@ from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent
-from hookscope_course.figures.kit.digit_passes import DigitModel, Pass
+from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass
 from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SentReceived"]
@@ -85,7 +85,7 @@ class SentReceived(HookWidget):
     def _changed(self, change: object) -> None:
         self._draw(*self._passes(self.place))
 
-    def _passes(self, place: str) -> tuple[Pass, Pass]:
+    def _passes(self, place: str) -> tuple[DigitPass, DigitPass]:
         """Run the model with your image in the place of what the layer would receive, and as it is."""
         model = self._at[place]
         got, sent = model.run(), model.digit
@@ -97,7 +97,7 @@ class SentReceived(HookWidget):
             )
         return model.run(pre_hook=lambda module, args: (sent.clone(), *args[1:])), got
 
-    def _draw(self, yours: Pass, got: Pass) -> None:
+    def _draw(self, yours: DigitPass, got: DigitPass) -> None:
         self._yours, self._got = yours, got
         both = torch.cat([self.sent, got.received])
         self._ends = ends = min(0.0, float(both.min())), max(1.0, float(both.max()))

@@ -18,7 +18,7 @@ from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent, viridis
-from hookscope_course.figures.kit.digit_passes import DigitModel, Pass
+from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass
 from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SilenceChannel"]
@@ -128,7 +128,7 @@ def scale_channel(module, args, output):
     changed[:, {self.channel}] *= {self.factor:g}
     return changed"""
 
-    def _passes(self) -> tuple[Pass, Pass]:
+    def _passes(self) -> tuple[DigitPass, DigitPass]:
         names: dict[str, Any] = {}
         exec(compile(self._hook_source(), "<hook>", "exec"), names)  # what is shown is what runs
         before = self._model.run()
@@ -140,7 +140,7 @@ def scale_channel(module, args, output):
 
     # --- what is shown ---------------------------------------------------------------------------------------
 
-    def _draw(self, before: Pass, after: Pass) -> None:
+    def _draw(self, before: DigitPass, after: DigitPass) -> None:
         self._before, self._after = before, after
         top = _MOST * float(before.returned[0, self.channel].max())  # the same scale for each factor
         map_ = after.returned[0, self.channel]

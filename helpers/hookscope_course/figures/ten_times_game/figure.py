@@ -13,7 +13,7 @@ from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.playing_map.one_layer import MULTIPLIERS, PLACES, Run, check_kind, run_hooks
+from hookscope_course.figures.playing_map.one_layer import MULTIPLIERS, PLACES, LayerRun, check_kind, run_hooks
 
 __all__ = ["TenTimesGame"]
 
@@ -255,5 +255,5 @@ class TenTimesGame(HookWidget):
         return "\n".join([f"TenTimesGame: {self.score}", *(self._told(kind) for kind in self.revealed)])
 
 
-def _ends(run: Run) -> dict[str, float]:
+def _ends(run: LayerRun) -> dict[str, float]:
     return dict(zip(COLUMNS, (run.y, run.x_grad, run.weight_grad), strict=True))
