@@ -139,15 +139,19 @@ def test_a_color_is_written_in_the_palette_only() -> None:
     assert {name: strange for name in DRAWINGS if (strange := files[name] - {*LIGHT.values()})} == {}
 
 
-def test_letters_come_from_one_stack_and_one_scale() -> None:
+def test_letters_and_corners_come_from_one_stack_and_one_scale() -> None:
     """Sizes in pixels are those of a drawing's own units, or of a letter that fills a box."""
+    scale = {
+        "font-family": r"var\(--hs-(words|mono)\)|inherit",
+        "font-size": r"var\(--hs-(tiny|small|large|huge)\)|inherit|1em|[\d.]+px",
+        "border-radius": r"var\(--hs-round\)|0( var\(--hs-round\)){2} 0|0|50%",
+    }
     own: dict[str, set[str]] = {}
     for path in (ROOT / "helpers").rglob("*.css"):
         if path.name in ("common.css", "class.css"):  # the scale, and JupyterLab's own letters
             continue
-        rules = re.findall(r"(font-family|font-size): ([^;}]+)", path.read_text(encoding="utf-8"))
-        scale = r"var\(--hs-(words|mono|tiny|small|large|huge)\)|inherit|1em|[\d.]+px"
-        own[path.parent.name] = {value for _, value in rules if not re.fullmatch(scale, value.strip())}
+        rules = re.findall(r"(font-family|font-size|border-radius): ([^;}]+)", path.read_text(encoding="utf-8"))
+        own[str(path)] = {value for name, value in rules if not re.fullmatch(scale[name], value.strip())}
     assert {name: values for name, values in own.items() if values} == {}
 
 
