@@ -70,10 +70,10 @@ handout: .venv
 
 # Exercises as nbgrader assignments; and the grades of what was put into DEST/submitted.
 nbgrader: dev
-	@$(PY) -m hookscope_course.classroom.grading write $(CHAPTERS) --to "$(DEST)"
+	@$(PY) -m hookscope_course.grading write $(CHAPTERS) --to "$(DEST)"
 
 grade: dev
-	@$(PY) -m hookscope_course.classroom.grading grade "$(DEST)" $(if $(UNCONFINED),--unconfined)
+	@$(PY) -m hookscope_course.grading grade "$(DEST)" $(if $(UNCONFINED),--unconfined)
 
 # Three processes, because the one with the browser mostly waits. loadfile: the cells of a notebook share a kernel. In their
 # order: the browser tests, which take longest, would come last otherwise, and the others would wait.

@@ -26,10 +26,11 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hookscope_course.classroom import grading, judge, judge_protocol
-from hookscope_course.classroom.grading import POINTS, grade, main, make_assignment, write_course
-from hookscope_course.classroom.judge import Starters, judge_answers
-from hookscope_course.classroom.sandbox import Sandbox, SandboxError
+from hookscope_course.grading import assignments as grading
+from hookscope_course.grading import judge, judge_protocol
+from hookscope_course.grading.assignments import POINTS, grade, main, make_assignment, write_course
+from hookscope_course.grading.judge import Starters, judge_answers
+from hookscope_course.grading.sandbox import Sandbox, SandboxError
 from hookscope_course.lessons import folder_of
 from hookscope_course.paths import LESSONS, NOTEBOOKS
 from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises

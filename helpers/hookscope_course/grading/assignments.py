@@ -1,7 +1,7 @@
 """Exercises as nbgrader assignments: write a course folder, and grade what comes back.
 
-    python -m hookscope_course.classroom.grading write 02 04 --to FOLDER    # make nbgrader CHAPTERS="02 04" DEST=FOLDER
-    python -m hookscope_course.classroom.grading grade FOLDER               # make grade DEST=FOLDER
+    python -m hookscope_course.grading write 02 04 --to FOLDER    # make nbgrader CHAPTERS="02 04" DEST=FOLDER
+    python -m hookscope_course.grading grade FOLDER               # make grade DEST=FOLDER
 
 The folder is nbgrader's own: `source/` holds the exercises with their solutions, `release/` is what students get,
 `submitted/STUDENT/02_call_order/02_call_order.ipynb` is where their notebooks go. `stripped/` has copies of these that
@@ -50,7 +50,7 @@ from nbgrader.preprocessors import (
     AssignLatePenalties, CheckCellMetadata, ClearHiddenTests, ClearMarkScheme, ClearOutput, ComputeChecksums,
     IgnorePattern, LimitOutput, LockCells, SaveAutoGrades, SaveCells,
 )
-from hookscope_course.classroom.judge import Judge, Starters
+from hookscope_course.grading.judge import Judge, Starters
 
 c = get_config()
 c.CourseDirectory.course_id = "hookscope"
@@ -373,7 +373,7 @@ def _check_own_solution(name: str, unconfined: bool) -> None:
         RuntimeError: it does not get all points here, so nobody's grade would be right.
 
     """
-    from hookscope_course.classroom.judge import judge_answers
+    from hookscope_course.grading.judge import judge_answers
 
     chapter = int(name[:2])
     texts = read_exercises(folder_of(chapter) / "exercises.md")
@@ -444,7 +444,7 @@ def _run_nbgrader(course: Path, *command: str, seconds: float | None = None) -> 
 def main(arguments: list[str] | None = None) -> int:
     """Do what is asked for, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m hookscope_course.classroom.grading", description="Write assignments and grade them."
+        prog="python -m hookscope_course.grading", description="Write assignments and grade them."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     writes = commands.add_parser("write", help="write exercises as nbgrader assignments")
@@ -473,7 +473,3 @@ def main(arguments: list[str] | None = None) -> int:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

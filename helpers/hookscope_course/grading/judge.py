@@ -23,12 +23,12 @@ from hookscope_course.paths import LESSONS, NOTEBOOKS
 from hookscope_course.practice.exercise_parser import ExerciseText, read_exercises
 
 if TYPE_CHECKING:  # on Windows, assignments can be written, not graded
-    from hookscope_course.classroom.sandbox import Sandbox
+    from hookscope_course.grading.sandbox import Sandbox
 
 __all__ = ["Judge", "Starters", "judge_answers"]
 
 _HELPERS = Path(__file__).resolve().parents[2]
-_JUDGE_PROTOCOL = "hookscope_course.classroom.judge_protocol"
+_JUDGE_PROTOCOL = "hookscope_course.grading.judge_protocol"
 WRONG = "wrong"
 
 
@@ -69,7 +69,7 @@ def judge_answers(
 
 def _ask_verdict(asked: dict[str, Any], seconds: int, sandbox: Sandbox | None) -> dict[str, str]:
     """Ask for one verdict. It counts only with a seal that nobody else in the sandbox is told."""
-    from hookscope_course.classroom.sandbox import ask
+    from hookscope_course.grading.sandbox import ask
 
     seal = secrets.token_hex(16)
     question = json.dumps({**asked, "seal": seal, "seed": secrets.randbelow(2**31)}).encode()
@@ -92,7 +92,7 @@ def _remove_answers(text: ExerciseText) -> ExerciseText:
 
 def _make_sandbox(chapter: int) -> Sandbox:
     """What an answer needs to run: Python, the packages and the checks of its chapter; no exercises, no notebook."""
-    from hookscope_course.classroom.sandbox import Sandbox
+    from hookscope_course.grading.sandbox import Sandbox
 
     python = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
     packages = [_HELPERS / "hookscope", _HELPERS / "hookscope_course"]

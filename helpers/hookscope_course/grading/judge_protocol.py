@@ -1,6 +1,6 @@
 """Judge one answer, inside its sandbox; the check is loaded before the answer's code runs.
 
-    python -I -m hookscope_course.classroom.judge_protocol SOCKET      # started by `sandbox`, not by hand
+    python -I -m hookscope_course.grading.judge_protocol SOCKET      # started by `sandbox`, not by hand
 
 An answer is checked by calling it, so its code and the check share a process. What that process can reach is little
 (`sandbox`), and no solution is among it: an exercise comes without solution and hints. What the answer changes of the
