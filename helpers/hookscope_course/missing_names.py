@@ -75,10 +75,10 @@ def write_startup(folder: Path) -> Path:
 
     """
     start = folder / "profile_default" / "startup"
-    for place in (folder, folder / "profile_default", start):
-        if place.is_symlink():  # somebody else put it there: never write where it leads
-            place.unlink()
-        place.mkdir(parents=True, exist_ok=True)
+    for path in (folder, folder / "profile_default", start):
+        if path.is_symlink():  # somebody else put it there: never write where it leads
+            path.unlink()
+        path.mkdir(parents=True, exist_ok=True)
     file = start / "hookscope.py"
     file.unlink(missing_ok=True)
     with file.open("x", encoding="utf-8") as written:

@@ -97,7 +97,7 @@ def _check_widget(widget: object, cell: dict[str, object], path: Path) -> HookWi
 
 
 if __name__ == "__main__":
-    place, *chosen = sys.argv[1:]
+    folder, *chosen = sys.argv[1:]
     out = sys.stdout
-    answers = {name: dict(record_notebook(NOTEBOOKS / f"{name}.ipynb", Path(place))) for name in chosen}
+    answers = {name: dict(record_notebook(NOTEBOOKS / f"{name}.ipynb", Path(folder))) for name in chosen}
     print(json.dumps(answers), file=out)

@@ -205,7 +205,7 @@ def record_widget(widget: HookWidget, name: str, recipe: Replay, choices: Choice
         name; controls, quiet, free: as the recipe has them. esm, css: the widget's script and style. state: all traits
         as they are at first. answers: for the values of all controls, as JSON, the traits that differ from these.
         alone: the same for the first control, where the widget sets the others by itself. values: what is long, once,
-        where the others have {"is": its place}.
+        where the others have {"is": its index}.
 
     Raises:
         TooMuchError: it would be more than `MAX_CHARACTERS` characters.

@@ -373,8 +373,8 @@ BREAKS = [
     Break(
         "c02",
         C + "practice/guess.py",
-        "        if is_first and not _is_either_or(actual, asked):\n",
-        "        if is_first:\n",
+        "        if can_try_again and not _is_either_or(actual, asked):\n",
+        "        if can_try_again:\n",
         "a question with two answers is asked a second time, when only one answer is left",
         (r"Guess\(", r"either|second"),
         ("tests/course/test_guesses", "tests/course/test_exercise_guess"),
@@ -424,8 +424,8 @@ BREAKS = [
     Break(
         "c07",
         C + "learner/copies.py",
-        "        elif hash_of(there.read_bytes()) in laid:\n",
-        "        elif hash_of(there.read_bytes()) not in laid:\n",
+        "        elif hash_content(path.read_bytes()) in laid:\n",
+        "        elif hash_content(path.read_bytes()) not in laid:\n",
         "an update overwrites chapters with work in them",
         (r"Copy|copies",),
         ("tests/course/learner",),
@@ -443,7 +443,7 @@ BREAKS = [
     Break(
         "c09",
         C + "ranks/group.py",
-        "        if still_at or _failed(answers):\n",
+        "        if still_at or _any_failed(answers):\n",
         "        if still_at:\n",
         "an exception on one rank is not raised",
         (r"ranks|Group", r"RankError"),
@@ -452,8 +452,8 @@ BREAKS = [
     Break(
         "c10",
         C + "history/records.py",
-        "    compared = release if release in records else max(alike or records, key=make.order)\n",
-        "    compared = max(alike or records, key=make.order)\n",
+        "    compared = release if release in records else max(alike or records, key=parse_release)\n",
+        "    compared = max(alike or records, key=parse_release)\n",
         "a torch that has a record is compared with that of a later patch",
         (r"alarm\(", r"history"),
         ("tests/course/test_history",),

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.figures.table import FIGURES, Figure
 from tests.shared.figure_page import PANE
-from tests.shared.lab import Lab, places
+from tests.shared.lab import Lab, measure_boxes
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
@@ -79,7 +79,7 @@ def test_a_small_window_leaves_what_the_bare_page_has(lab: Lab) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 720})
     expect(lab.page.locator(".jp-FileBrowser")).to_be_visible()
     lab.settled()
-    pane, output = places(lab.page.locator(".jp-WindowedPanel-outer").first, lab.page.locator(".hookscope"))
+    pane, output = measure_boxes(lab.page.locator(".jp-WindowedPanel-outer").first, lab.page.locator(".hookscope"))
     assert (round(output["width"]), round(pane["height"])) == PANE
 
 

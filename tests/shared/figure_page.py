@@ -24,7 +24,7 @@ from comm.base_comm import BaseComm
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from hookscope.widgets.base import HookWidget
-from tests.shared.lab import SCREENSHOTS, STEP_MILLISECONDS, axe, pixels, places
+from tests.shared.lab import SCREENSHOTS, STEP_MILLISECONDS, axe, measure_boxes, pixels
 
 SIZE = (1000, 900)
 """The page, in pixels: as wide as a notebook with the file browser closed."""
@@ -34,7 +34,7 @@ NARROW = 358
 """What the site leaves on a telephone of 390 pixels."""
 SOON = 20_000
 """Milliseconds, for each step: nothing here waits for a server."""
-__all__ = ["NARROW", "PANE", "FigurePage", "figure_page", "places"]
+__all__ = ["NARROW", "PANE", "FigurePage", "figure_page", "measure_boxes"]
 
 _ADDRESS = "http://127.0.0.1:9/figures"  # nothing listens there: the route below answers
 _THEMES = Path(sys.prefix) / "share" / "jupyter" / "lab" / "themes" / "@jupyterlab"

@@ -49,16 +49,16 @@ def list_editable_calls(case: Case) -> list[EditableCall]:
             inputs, found = list_tensor_paths({**dict(enumerate(args)), **kwargs}), list_tensor_paths(output)
             grads = [(path, None) for path, _ in found] if torch.is_grad_enabled() else list(found)
 
-            def came(grad: Tensor | None, place: int) -> None:
+            def store_gradient(grad: Tensor | None, index: int) -> None:
                 if grad is not None:
-                    grads[place] = found[place]
+                    grads[index] = found[index]
 
             seen.append(EditableCall(name, len(count), "input", inputs))
             seen.append(EditableCall(name, len(count), "output", found))
             seen.append(EditableCall(name, len(count), "grad", grads))
-            for place, tensor in enumerate(tensors_in(output)):
+            for index, tensor in enumerate(tensors_in(output)):
                 if tensor.requires_grad:
-                    tensor.register_hook(lambda grad, place=place: came(grad, place))
+                    tensor.register_hook(lambda grad, index=index: store_gradient(grad, index))
 
         handles.append(layer.register_forward_hook(after, with_kwargs=True))
     try:

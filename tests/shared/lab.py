@@ -68,7 +68,7 @@ def pixels(image: Locator) -> str:
     )
 
 
-def places(*parts: Locator) -> list[dict[str, float]]:
+def measure_boxes(*parts: Locator) -> list[dict[str, float]]:
     """Return where parts of the page are: x, y, width and height, all read in one frame once nothing moves.
 
     Between two calls of Locator.bounding_box() JupyterLab may scroll, and then their places do not belong together.

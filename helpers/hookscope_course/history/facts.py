@@ -918,8 +918,8 @@ def order_of_global_hooks() -> str:
     note: Any = lambda name: lambda *given: order.append(name)  # noqa: E731
     layer, x = double(), leaf(3.0)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-    place = inspect.getmodule(torch.optim.Optimizer)  # torch.optim has no attribute of its name
-    require(place, "register_optimizer_step_pre_hook")
+    home = inspect.getmodule(torch.optim.Optimizer)  # torch.optim has no attribute of its name
+    require(home, "register_optimizer_step_pre_hook")
     with global_hooks() as handles:
         for name in ("forward_pre", "forward", "full_backward_pre", "full_backward"):
             getattr(layer, "register_{}_hook".format(name))(note(name))
@@ -927,7 +927,7 @@ def order_of_global_hooks() -> str:
             handles.append(every(note("global " + name)))
         for name in ("step_pre", "step_post"):
             getattr(optimizer, "register_{}_hook".format(name))(note(name))
-            handles.append(getattr(place, "register_optimizer_{}_hook".format(name))(note("global " + name)))
+            handles.append(getattr(home, "register_optimizer_{}_hook".format(name))(note("global " + name)))
         layer(x).backward()
         optimizer.step()
     return ", ".join(order)

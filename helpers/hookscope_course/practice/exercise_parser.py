@@ -61,8 +61,8 @@ class ExerciseText:
     """What is written about one exercise.
 
     Attributes:
-        place: file and line of its heading, as editors and terminals link it.
-        number: chapter and place, as in "01.1".
+        location: file and line of its heading, as editors and terminals link it.
+        number: chapter and position, as in "01.1".
         name: what it is called in the notebook, as in "q1".
         difficulty: "easy", "medium" or "hard".
         minutes: how long it takes.

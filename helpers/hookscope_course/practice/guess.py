@@ -73,8 +73,8 @@ class Guess:
         before it shows the answer.
 
         Args:
-            actual: what the cell showed: a value, a list that is compared place by place, or a set of strings, where
-                the order makes no difference.
+            actual: what the cell showed: a value, a list that is compared position by position, or a set of strings,
+                where the order makes no difference.
 
         Example:
             >>> Guess("C, A").compare({"A", "B", "C"})

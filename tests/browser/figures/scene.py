@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, expect
 
-from tests.shared.lab import places
+from tests.shared.lab import measure_boxes
 
 
 def wait_until_still(stage: Locator) -> None:
@@ -22,7 +22,7 @@ def peg(stage: Locator, kind: str) -> Locator:
 
 def center(part: Locator) -> tuple[float, float]:
     """Where the middle of a part of the page is."""
-    [box] = places(part)
+    [box] = measure_boxes(part)
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
@@ -38,7 +38,7 @@ def drag(what: Locator, to: tuple[float, float] | Locator, *, drop: bool = True)
 
 def height(stage: Locator) -> float:
     """How high a figure is."""
-    return places(stage)[0]["height"]
+    return measure_boxes(stage)[0]["height"]
 
 
 def touching(stage: Locator) -> list[str]:

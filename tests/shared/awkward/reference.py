@@ -87,14 +87,14 @@ def cloning(model: nn.Module, gradients: bool = False) -> Iterator[list[Call]]:
             if gradients:
                 grads: dict[int, Tensor] = {}
                 arriving.append((call, grads))
-                for place, tensor in enumerate(tensors_in(output)):
-                    watch(tensor, grads, place)
+                for index, tensor in enumerate(tensors_in(output)):
+                    watch(tensor, grads, index)
 
         return hook
 
-    def watch(tensor: Tensor, grads: dict[int, Tensor], place: int) -> None:
+    def watch(tensor: Tensor, grads: dict[int, Tensor], index: int) -> None:
         if tensor.requires_grad:
-            tensor.register_hook(lambda grad: grads.__setitem__(place, grad.detach().clone()))
+            tensor.register_hook(lambda grad: grads.__setitem__(index, grad.detach().clone()))
 
     handles = []
 
