@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -12,48 +11,17 @@ from torch import nn
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import CALLS_NOTHING, record_registrations
+from hookscope_course.practice.exercise_kinds import returns
+from hookscope_course.practice.probe_models import Applies, Raises, make_double
 
 RETURNED = "your hook returned something, and that replaced the input or the output; return None"
 
 
-class _Stops(nn.Module):
-    """Raises one error, the same each time."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise self.error
-
-
-class _Returns(nn.Module):
-    """Returns one object, the same each time."""
-
-    def __init__(self, value: object) -> None:
-        super().__init__()
-        self.value = value
-
-    def forward(self, x: torch.Tensor) -> object:
-        return self.value
-
-
-class _Double(nn.Module):
-    """Returns 2 * x."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
-
-
-def check_q1(count: object) -> Wrong | None:
-    if isinstance(count, bool) or not isinstance(count, Integral):
-        return Wrong(f"the answer is an integer, not something of type {count.__class__.__name__}")
-    count = int(count)
-    double, x = _Double(), torch.tensor([3.0])
-    fired = []
+def _count_calls() -> int:
+    double, x, fired = make_double(), torch.tensor([3.0]), list[object]()
 
     def note(module: nn.Module, args: object, output: object) -> None:
-        fired.append(1)
+        fired.append(module)
 
     double.register_forward_hook(note)
     handle = double.register_forward_hook(note)
@@ -62,17 +30,20 @@ def check_q1(count: object) -> Wrong | None:
     handle.remove()
     handle.remove()
     double(x)
-    if count == len(fired):
-        return None
-    reasons = {
+    return len(fired)
+
+
+check_q1 = returns(
+    _count_calls,
+    what="an integer",
+    reasons={
         5: "you counted `double.forward(x)`, which runs no hook",
         4: "you overlooked that `handle.remove()` removed one of the two hooks before the last call",
         2: "`handle.remove()` removes only the hook of that handle; the other one stays",
         1: "registering the same function twice stores it twice",
-    }
-    return Wrong(
-        reasons.get(count, f"it does not fire {count} times; go through the lines, and note which hooks are registered")
-    )
+    },
+    otherwise="it does not fire {answer} times; go through the lines, and note which hooks are registered",
+)
 
 
 def check_q2(call_with: Callable[..., object]) -> Wrong | None:
@@ -88,7 +59,7 @@ def check_q2(call_with: Callable[..., object]) -> Wrong | None:
 
 
 def _wrong_error(call_with: Callable[..., object], error: BaseException, left: str) -> Wrong | None:
-    module, fired = _Stops(error), list[object]()
+    module, fired = Raises(error), list[object]()
 
     def ours(module: nn.Module, args: object, output: object) -> None:
         fired.append(output)
@@ -110,7 +81,7 @@ def _wrong_error(call_with: Callable[..., object], error: BaseException, left: s
 
 
 def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | None:
-    double = _Double()
+    double = make_double()
     log: list[str] = []
     got: list[tuple[Any, Any]] = []
 
@@ -163,7 +134,7 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
         log, other = list[str](), list[str]()
         hook = make_hook(log)
         make_hook(other)  # a second hook, with a log of its own
-        with (module := _Returns(value)).register_forward_hook(hook):
+        with (module := Applies(lambda x, value=value: value)).register_forward_hook(hook):
             if module(torch.ones(1)) is not value:
                 return Wrong(RETURNED)
         if value is None and log == ["before"] and not other:
@@ -178,7 +149,7 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
 
 
 def _wrong_place(make_hook: Callable[[list[str]], Any], x: torch.Tensor) -> Wrong | None:
-    double = _Double()
+    double = make_double()
     log: list[str] = []
     hook = make_hook(log)
     if not callable(hook):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,27 +10,13 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from hookscope import census, record
-from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.check_helpers import (
-    CALLS_NOTHING,
-    ERROR_HIDDEN,
-    BreakingLayer,
-    add_foreign_hooks,
-    count_hooks,
-    hides_errors,
-    record_registrations,
-)
+from hookscope import record
+from hookscope_course.practice import Wrong, allows
+from hookscope_course.practice.check_helpers import add_foreign_hooks, count_hooks, format_count, record_registrations
+from hookscope_course.practice.exercise_kinds import adds_hook, order_of, runs_model
 
 
-def check_q1(order: object) -> Wrong | None:
-    if isinstance(order, list | tuple) and len(order) == 1 and isinstance(order[0], str):
-        order = order[0]
-    if isinstance(order, str):  # "C, E, B, D, A" and "CEBDA" say what is meant
-        order = re.findall("[A-Za-z]", order) if re.fullmatch(r"[A-Ea-e\s,;>-]+", order) else order
-    if not isinstance(order, list | tuple):
-        what = repr(order) if isinstance(order, str) else f"an object of type {order.__class__.__name__}"
-        return Wrong(f'the answer is a list of five letters, as in ["A", "B", "C", "D", "E"], not {what}')
+def _record_order() -> str:
     net = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
     x = torch.ones(1, 1, requires_grad=True)
     with record(net, kinds=["forward_pre", "forward", "full_backward"]) as recording:
@@ -43,33 +28,23 @@ def check_q1(order: object) -> Wrong | None:
         "full_backward 1": "D",
         "forward 0": "E",
     }
-    recorded = [letters[label] for label in recording.order() if label in letters]
-    given = [str(letter).strip().upper() for letter in order]
-    if given == recorded:
-        return None
-    if sorted(given) != sorted(recorded):
-        return Wrong(f"use each of the letters {', '.join(sorted(recorded))} once; you gave {', '.join(given)}")
-    if given.index("B") < given.index("E"):
-        return Wrong("B comes before E, but the container can only return after the layers inside it")
-    if given.index("A") < given.index("D"):
-        return Wrong("A comes before D, but the gradient of the container's input is known last")
-    place = next(i for i, (ours, theirs) in enumerate(zip(given, recorded, strict=True), start=1) if ours != theirs)
-    return Wrong(f"on your machine, number {place} is {recorded[place - 1]}, not {given[place - 1]}")
+    return "".join(letters.get(label, "") for label in recording.order())
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q2(first: Callable[[nn.Module, Callable[..., None]], object]) -> Wrong | None:
-    for layer, x in ((nn.Linear(1, 1), torch.ones(1, 1)), (nn.Linear(3, 2).double(), torch.ones(4, 3).double())):
-        if wrong := _wrong_line(first, layer, x):
-            return wrong
-    return None
+check_q1 = order_of(
+    _record_order,
+    reasons={
+        "BE": "B comes before E, but the container can only return after the layers inside it",
+        "AD": "A comes before D, but the gradient of the container's input is known last",
+    },
+)
 
 
-def _wrong_line(
-    first: Callable[[nn.Module, Callable[..., None]], object], layer: nn.Module, x: torch.Tensor
+@adds_hook((1, 1, 1, torch.float32), (3, 2, 4, torch.float64), right="the order is")
+def check_q2(
+    first: Callable[[nn.Module, Callable[..., None]], object], width: int, out: int, rows: int, dtype: torch.dtype
 ) -> Wrong | None:
-    log: list[str] = []
+    layer, x, log = nn.Linear(width, out, dtype=dtype), torch.ones(rows, width, dtype=dtype), list[str]()
     as_pre_hook = "{}, as a pre-hook"
 
     def named(name: str) -> Callable[..., None]:
@@ -81,7 +56,7 @@ def _wrong_line(
 
     plain = layer(x)
     layer.register_forward_hook(named("theirs"))
-    handle = first(layer, named("yours"))
+    first(layer, named("yours"))
     if log:
         return Wrong("your function called the hook itself; register it, and let torch call it")
     layer.register_forward_hook(named("later"))
@@ -103,16 +78,11 @@ def _wrong_line(
             "our hook returned `output + 1`, but the layer returned something else. Register `hook` itself, or return "
             "what it returns"
         )
-    if not hasattr(handle, "remove"):
-        return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can be removed")
-    handle.remove()
-    if len(census(layer, include_global=False)) != 2:
-        return Wrong("`remove()` on the handle you returned did not remove your hook")
-    handle.remove()  # as everywhere in torch, a second time does nothing
     return None
 
 
 @allows("parameter grad")
+@runs_model()
 def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | None:
     net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
     for parameter, weight in zip(net.parameters(), (2.0, 5.0), strict=True):
@@ -122,8 +92,7 @@ def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wro
     for model, x in ((net, torch.tensor([[3.0]])), (other, torch.randn(2, 3).double()), (other, given)):
         if wrong := _wrong_gradient(input_gradient, model, x):
             return wrong
-    breaking = nn.Sequential(BreakingLayer())
-    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: input_gradient(breaking, torch.ones(1, 1))) else None
+    return None
 
 
 def _wrong_gradient(
@@ -147,8 +116,8 @@ def _wrong_gradient(
     if asked and x.grad is not None and not (before is not None and torch.equal(x.grad, before)):
         x.grad = before
         return Wrong(f"your copy is still connected to the caller's `x`, so the backward pass reached it. {_LOOSE}")
-    if count_hooks(net):
-        return Wrong("your hook is still on the model; remove it")
+    if left := count_hooks(net):
+        return Wrong(f"{format_count(left)} still on the model; remove every handle")
     if isinstance(answer, tuple) and len(answer) == 1:
         if answer[0] is None:
             return Wrong("your hook got grad_input = (None,): no input requires grad, so torch computes no gradient")

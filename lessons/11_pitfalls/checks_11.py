@@ -11,29 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, allows, blind_to, check_helpers
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, record_registrations
-from hookscope_course.practice.probe_models import (
-    NO_HOOK,
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.check_helpers import (
+    add_foreign_hooks,
+    count_hooks,
+    format_count,
     format_numbers,
-    make_linear,
-    make_row,
-    refuse_hidden_errors,
-    refuse_left_hooks,
+    record_registrations,
 )
+from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.probe_models import make_broken, make_linear, make_row
 
 
 @allows("attributes")
-def check_q1(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    for size in (1, 2):
-        if wrong := _wrong_count(count_calls, make_linear(2.0, size), make_row(*[1.0] * size)):
-            return wrong
-    return refuse_hidden_errors(count_calls)
-
-
-def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module, x: Tensor) -> Wrong | None:
-    calls: list[object] = []
-    check_helpers.add_foreign_hooks(net).register_forward_pre_hook(lambda module, args: calls.append(module))
+@runs_model((1,), (2,))
+def check_q1(count_calls: Callable[[nn.Module, Tensor], Any], size: int) -> Wrong | None:
+    net, x, calls = make_linear(2.0, size), make_row(*[1.0] * size), list[object]()
+    add_foreign_hooks(net).register_forward_pre_hook(lambda module, args: calls.append(module))
     with record_registrations() as registered:
         counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
@@ -42,12 +36,12 @@ def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module
             f"the cell ran three times, with one call of the net each time, and counted "
             f"{format_numbers(counted)}{other}"
         )
-    found = check_helpers.count_hooks(net) - 1
+    found = count_hooks(net) - 1
     if found > 1:
         return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
     if len(calls) != 3:
         return Wrong(f"it counts 1, but in three runs the net was called {len(calls)} times")
-    return None if registered else Wrong(NO_HOOK)
+    return None if registered else Wrong("the answer is right, but you registered no hook; use one")
 
 
 @allows("random")
@@ -74,52 +68,47 @@ def _wrong_notes(net_class: Callable[[], nn.Module]) -> Wrong | None:
         net(make_row(3.0))
         if net.seen != [*expected, expected[-1]]:
             return Wrong(f"a fourth call gave the same as the third, and the net stored {format_numbers(net.seen)}")
-        if (found := check_helpers.count_hooks(net)) > 1:
+        if (found := count_hooks(net)) > 1:
             return Wrong(f"after four calls {found} hooks are on the net; register one hook, when the net is created")
         if not returned[0].requires_grad:
             return Wrong("with the hook, the net's output has lost its gradient")
     return None
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q3(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
-    for weights, dtype in (((2.0, 3.0, 4.0), torch.float32), ((5.0, 2.0), torch.float64)):
-        net, seen = nn.Sequential(*map(make_linear, weights)).to(dtype), dict[str, Any]()
-        watch(net, seen)
-        try:
-            net(torch.ones(1, 1, dtype=dtype))
-        except TypeError as error:
-            if "must be Tensor" not in str(error):
-                raise
-            return Wrong("the pass failed, because a layer got no tensor: your hook returns something, as in section 2")
-        expected = dict(zip("012", accumulate(weights, mul), strict=False))
-        if seen != expected:
-            return Wrong(f"the layers returned {format_numbers(expected)}; `seen` is {format_numbers(seen)}")
-        output, twice = net(torch.full((1, 1), 2.0, dtype=dtype)).item(), 2 * list(expected.values())[-1]
-        if output != twice:
-            return Wrong(
-                f"the first pass is right, but in the second, with the input 2, the net returned {output:g}, not "
-                f"{twice:g}: your hook returns something"
-            )
-        if seen != (doubled := {name: 2 * value for name, value in expected.items()}):
-            return Wrong(
-                f"in a second pass the layers returned {format_numbers(doubled)}; `seen` is {format_numbers(seen)}"
-            )
+@adds_hook(((2.0, 3.0, 4.0), torch.float32), ((5.0, 2.0), torch.float64))
+def check_q3(
+    watch: Callable[[nn.Module, dict[str, Any]], Any], weights: tuple[float, ...], dtype: torch.dtype
+) -> Wrong | None:
+    net, seen = nn.Sequential(*map(make_linear, weights)).to(dtype), dict[str, Any]()
+    watch(net, seen)
+    try:
+        net(torch.ones(1, 1, dtype=dtype))
+    except TypeError as error:
+        if "must be Tensor" not in str(error):
+            raise
+        return Wrong("the pass failed, because a layer got no tensor: your hook returns something, as in section 2")
+    expected = dict(zip("012", accumulate(weights, mul), strict=False))
+    if seen != expected:
+        return Wrong(f"the layers returned {format_numbers(expected)}; `seen` is {format_numbers(seen)}")
+    output, twice = net(torch.full((1, 1), 2.0, dtype=dtype)).item(), 2 * list(expected.values())[-1]
+    if output != twice:
+        return Wrong(
+            f"the first pass is right, but in the second, with the input 2, the net returned {output:g}, not "
+            f"{twice:g}: your hook returns something"
+        )
+    if seen != (doubled := {name: 2 * value for name, value in expected.items()}):
+        return Wrong(
+            f"in a second pass the layers returned {format_numbers(doubled)}; `seen` is {format_numbers(seen)}"
+        )
     return None
 
 
-@allows("hooks")
 @blind_to(
-    swallows_errors=CALLS_NOTHING,
     one_size_only="the hooks note `output.item()`, so there is one size",
     one_dtype_only="it copies and registers, whatever the dtype",
 )
-def check_q4(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
-    return _wrong_average(with_average, 2.0) or _wrong_average(with_average, 3.0)
-
-
-def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> Wrong | None:
+@adds_hook((2.0,), (3.0,))
+def check_q4(with_average: Callable[[nn.Module], Any], weight: float) -> Wrong | None:
     net = nn.Sequential(make_linear(weight))
     result = with_average(net)
     match result:
@@ -143,16 +132,19 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
         next(average.parameters()).zero_()
     if next(net.parameters()).item() != weight:
         return Wrong("your average shares its weights with the net; training would change both")
-    if (found := check_helpers.count_hooks(average)) > 1:
+    if (found := count_hooks(average)) > 1:
         return Wrong(f"what you stored is right, but {found} hooks are on the average; the copied one still runs")
     return None
 
 
-def check_q5(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
-    for size in (1, 2):
-        if wrong := _wrong_history(outputs_of, size) or _overwritten(outputs_of, size):
-            return wrong
-    return refuse_hidden_errors(outputs_of, [make_row(1)])
+def _break_history(outputs_of: Callable[..., Any]) -> tuple[nn.Module, Callable[[], object]]:
+    model = make_broken()
+    return model, lambda: outputs_of(model, [torch.ones(1, 2)])
+
+
+@runs_model((1,), (2,), broken=_break_history)
+def check_q5(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
+    return _wrong_history(outputs_of, size) or _overwritten(outputs_of, size)
 
 
 def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
@@ -171,7 +163,7 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        check_helpers.add_foreign_hooks(net).register_forward_hook(look)
+        add_foreign_hooks(net).register_forward_hook(look)
         history = outputs_of(net, batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:
@@ -186,7 +178,9 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return Wrong("what you kept is right, but your hook changes what the net returns")
     if not all(has_graph for _, has_graph in returned):
         return Wrong("what you kept is right, but with your hook, the net's output no longer has a graph")
-    return refuse_left_hooks(net, own=1)
+    if left := count_hooks(net) - 1:
+        return Wrong(f"what you kept is right, but {format_count(left)} still on the model; remove every handle")
+    return None
 
 
 def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
@@ -210,8 +204,7 @@ class _Saved:
         self.tensor = tensor
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
+@adds_hook()
 def check_q6(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     for name, total in _LOSSES.items():
         many = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)

@@ -80,6 +80,23 @@ def format_count(count: int) -> str:
     return f"{count} hook{' is' if count == 1 else 's are'}"
 
 
+def format_numbers(value: object, digits: int = 6) -> str:
+    """A tensor, or a list of tensors and numbers, as one line of numbers that can be read.
+
+    Example:
+        >>> format_numbers(torch.tensor([[1.0, -0.25]])), format_numbers(1 / 3, digits=2)
+        ('[1, -0.25]', '0.33')
+
+    """
+    if isinstance(value, Tensor):
+        return format_numbers(value.flatten().tolist(), digits)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(format_numbers(one, digits) for one in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {format_numbers(one, digits)}" for key, one in value.items()) + "}"
+    return f"{value:.{digits}g}" if isinstance(value, float) else repr(value)
+
+
 def fill_grads(model: nn.Module) -> dict[str, Tensor]:
     """Give each parameter a `.grad`, as an earlier pass would have left it, and return copies.
 

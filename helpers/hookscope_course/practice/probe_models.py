@@ -1,4 +1,4 @@
-"""Small nets that a check hands to answers, their numbers as text, and complaints about hooks and errors."""
+"""Small nets and layers that a check hands to answers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,54 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.practice import check_helpers
-from hookscope_course.practice.check_helpers import ERROR_HIDDEN, BreakingLayer, hides_errors
-from hookscope_course.practice.exercise import Wrong
+from hookscope_course.practice.check_helpers import BreakingLayer
 
-__all__ = ["NO_HOOK", "format_numbers", "make_linear", "make_row", "refuse_hidden_errors", "refuse_left_hooks"]
+__all__ = ["Applies", "KeepsArguments", "Raises", "make_broken", "make_double", "make_linear", "make_row"]
+
+
+class Applies(nn.Module):
+    """A layer that applies a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        """Return what the function returns."""
+        return self.function(*args)
+
+
+class KeepsArguments(nn.Module):
+    """A layer that returns its first argument, and keeps all of the last call in `args`."""
+
+    args: tuple[Any, ...] = ()
+
+    def forward(self, *args: Any) -> Any:
+        """Return the first argument."""
+        self.args = args
+        return args[0] if args else None
+
+
+class Raises(nn.Module):
+    """A layer that raises one error, the same each time."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, *args: object) -> Tensor:
+        """Raise the error."""
+        raise self.error
+
+
+def make_double() -> Applies:
+    """A layer that returns 2 * x."""
+    return Applies(lambda x: 2 * x)
+
+
+def make_broken() -> nn.Sequential:
+    """A model of which the second layer raises `Broken`; it takes two numbers."""
+    return nn.Sequential(nn.Linear(2, 2), BreakingLayer())
 
 
 def make_linear(weight: float, size: int = 1) -> nn.Linear:
@@ -26,31 +69,3 @@ def make_linear(weight: float, size: int = 1) -> nn.Linear:
 def make_row(*values: float) -> Tensor:
     """One sample, of float64 if it has several numbers."""
     return torch.tensor([values], dtype=torch.float32 if len(values) == 1 else torch.float64)
-
-
-def refuse_hidden_errors(answer: Callable[[nn.Module, Any], Any], given: Any = None) -> Wrong | None:
-    """A complaint if an answer keeps to itself what a layer of the model raised."""
-    breaking = nn.Sequential(make_linear(1.0), BreakingLayer())
-    given = make_row(1) if given is None else given
-    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: answer(breaking, given)) else None
-
-
-def format_numbers(value: object) -> str:
-    """A tensor, or a list of tensors and numbers, as one line of numbers that can be read."""
-    if isinstance(value, Tensor):
-        return format_numbers(value.flatten().tolist())
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(format_numbers, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {format_numbers(one)}" for key, one in value.items()) + "}"
-    return f"{value:g}" if isinstance(value, float) else repr(value)
-
-
-NO_HOOK = "the answer is right, but you registered no hook; use one to find the answer"
-
-
-def refuse_left_hooks(model: nn.Module, own: int = 0) -> Wrong | None:
-    """A complaint if there is a hook on the model, beside so many of the check's own."""
-    found = check_helpers.count_hooks(model) - own
-    left = "a hook is" if found == 1 else f"{found} hooks are"
-    return Wrong(f"the answer is right, but {left} still on the model; remove them") if found else None
