@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hookscope.censuses.census import record_handles
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     ERROR_HIDDEN,
@@ -25,6 +25,7 @@ from hookscope_course.practice.check_helpers import (
 from hookscope_course.practice.check_options import allows, blind_to
 from hookscope_course.practice.exercise import Wrong
 from hookscope_course.practice.probe_models import KeepsArguments, make_broken
+from hookscope_course.practice.snapshot import Snapshot
 
 __all__ = ["WatchedCall", "adds_hook", "hook_that", "order_of", "returns", "runs_model"]
 
@@ -304,19 +305,18 @@ def adds_hook(*cases: tuple[Any, ...], right: str = "") -> Callable[[Judge], Che
         @blind_to(swallows_errors=CALLS_NOTHING)
         def check(answer: Callable[..., Any]) -> Wrong | None:
             for case in cases or ((),):
-                calls: list[tuple[Any, list[Any], object]] = []
+                calls: list[_Registration] = []
 
-                def call(*args: Any, calls: list[tuple[Any, list[Any], object]] = calls) -> Any:
-                    made: list[Any] = []
-                    with record_handles(made):
-                        handle = answer(*args)
-                    calls.append((handle, made, args))  # the arguments, since a handle keeps no module alive
+                def call(*args: Any, calls: list[_Registration] = calls) -> Any:
+                    before = _list_hooks(args)
+                    handle = answer(*args)
+                    calls.append(_Registration(handle, args, len(before), _list_hooks(args)))
                     return handle
 
                 if wrong := judge(call, *case):
                     return wrong
-                for handle, made, _ in calls if right else ():
-                    if wrong := _wrong_handle(name, handle, made, right):
+                for each in calls if right else ():
+                    if wrong := _wrong_handle(name, each, right):
                         return wrong
             return None
 
@@ -325,12 +325,28 @@ def adds_hook(*cases: tuple[Any, ...], right: str = "") -> Callable[[Judge], Che
     return make
 
 
-def _wrong_handle(name: str, handle: Any, made: list[Any], right: str) -> Wrong | None:
+@dataclass
+class _Registration:
+    """A call of an answer: the handle that came back, what the call got, and the hooks on that before and after."""
+
+    handle: Any
+    args: tuple[Any, ...]
+    before: int
+    after: set[int]
+
+
+def _list_hooks(args: tuple[Any, ...]) -> set[int]:
+    found = Snapshot({"args": args})
+    return {hook for each in (*found.modules.values(), *found.tensors.values()) for hook in each.hooks}
+
+
+def _wrong_handle(name: str, call: _Registration, right: str) -> Wrong | None:
+    handle = call.handle
     if not callable(getattr(handle, "remove", None)) or isinstance(handle, list):
         back = "return the handle, so that the hook can be removed"
         return Wrong(f"{right} right, but `{name}` returned {handle!r}; {back}")
     handle.remove()
-    if any(each.id in (each.hooks_dict_ref() or {}) for each, *_ in made):
+    if len(call.after & _list_hooks(call.args)) > call.before:
         return Wrong("`remove()` on the handle you returned did not remove your hook")
     handle.remove()  # as everywhere in torch, a second time does nothing
     return None
