@@ -40,7 +40,7 @@ check_q1 = order_of(
 )
 
 
-@adds_hook((1, 1, 1, torch.float32), (3, 2, 4, torch.float64), right="the order is")
+@adds_hook((1, 1, 1, torch.float32), (3, 2, 4, torch.float64), right="the order is right")
 def check_q2(
     first: Callable[[nn.Module, Callable[..., None]], object], width: int, out: int, rows: int, dtype: torch.dtype
 ) -> Wrong | None:

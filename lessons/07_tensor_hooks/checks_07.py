@@ -6,42 +6,32 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
 
-from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING
-
-
-def _numbers(values: Any) -> str:
-    return "[" + ", ".join(f"{value:g}" for value in values) + "]"
+from hookscope_course.practice import Wrong
+from hookscope_course.practice.check_helpers import format_numbers
+from hookscope_course.practice.exercise_kinds import adds_hook, returns
 
 
-def check_q1(result: object) -> Wrong | None:
-    if isinstance(result, Tensor) and result.numel() == 1:
-        result = result.item()
-    if isinstance(result, np.number):
-        result = result.item()
-    if isinstance(result, bool) or not isinstance(result, int | float):
-        return Wrong(f"the answer is a number, not a {result.__class__.__name__}")
+def _send_back() -> float:
     x = torch.tensor(3.0, requires_grad=True)
     y = 2 * x
     y.register_hook(lambda grad: grad + 1)  # type: ignore[no-untyped-call]
-    torch.autograd.backward(5 * y + 4 * y)
-    assert x.grad is not None
-    expected = x.grad.item()
-    if result == expected:
-        return None
-    reasons: dict[float, str] = {
+    return float(torch.autograd.grad(5 * y + 4 * y, x)[0])
+
+
+check_q1 = returns(
+    _send_back,
+    what="a number",
+    reasons={
         18: "18 is what arrives at `x` without the hook; add 1 at `y`, and continue from there",
         22: "you get 22 if the hook adds 1 to each of the two parts, but it waits for their sum and is called once",
         10: "10 is what leaves `y`; one step further back is `x`, and `y` is `2 * x`",
         19: "you get 19 if 1 is added at `x`, but the hook is on `y`, before the factor 2",
-    }
-    other = f"{result:g} is not `x.grad`; write down what arrives at `y`, then what the hook returns, then go to `x`"
-    return Wrong(reasons.get(float(result), other))
+    },
+    otherwise="{answer} is not `x.grad`; write down what arrives at `y`, then what the hook returns, then go to `x`",
+)
 
 
 def _root_of(values: list[float]) -> dict[str, Tensor]:
@@ -50,17 +40,17 @@ def _root_of(values: list[float]) -> dict[str, Tensor]:
     return {"x": x, "root": root, "y": torch.where(x > 0, root, 0)}
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
+@adds_hook(right="the NaN is found")
 def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     good = _root_of([1.0, 4.0])
-    handles = [stop_at_nan(name, tensor) for name, tensor in good.items()]
+    for name, tensor in good.items():
+        stop_at_nan(name, tensor)
     try:
         torch.autograd.backward(good["y"].sum())
     except ValueError:
         return Wrong("your hook raised ValueError although no gradient had a NaN")
     if good["x"].grad is None or good["x"].grad.tolist() != [0.5, 0.25]:
-        found = "None" if good["x"].grad is None else _numbers(good["x"].grad.tolist())
+        found = "None" if good["x"].grad is None else format_numbers(good["x"].grad.tolist())
         return Wrong(f"without a NaN, `x.grad` should stay [0.5, 0.25], but with your hooks it is {found}")
     bad = _root_of([0.0, 4.0])
     for name, tensor in bad.items():
@@ -79,8 +69,6 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
         )
     else:
         return Wrong("the gradient of `x` was [nan, 0.25], but your hook raised no ValueError")
-    if not all(isinstance(handle, RemovableHandle) for handle in handles):
-        return Wrong(f"the NaN is found, but `stop_at_nan` returned {handles[0]!r}; return the handle")
     return _wrong_stop(stop_at_nan)
 
 
@@ -95,11 +83,12 @@ _ARRIVING = (
 
 
 def _wrong_stop(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
-    """Try the second pass, other shapes, float64, NaNs and large numbers, and a handle that came off."""
+    """Try the second pass, other shapes, float64, NaNs and large numbers."""
     for what, values, stops in _ARRIVING:
         weight = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
         arrives = torch.tensor(values, dtype=torch.float64).reshape(3, 2)
-        handle, root = stop_at_nan("weight", weight), 1 * weight
+        stop_at_nan("weight", weight)
+        root = 1 * weight
         torch.autograd.backward(root, torch.zeros_like(arrives), retain_graph=True)  # the first pass is healthy
         try:
             torch.autograd.backward(root, arrives, retain_graph=True)
@@ -113,15 +102,10 @@ def _wrong_stop(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
                 return Wrong(f"in a second pass, {what}, but your hook raised no ValueError")
             if weight.grad is None or not torch.equal(weight.grad, arrives):
                 return Wrong(f"{what}, but your hook changed it; do not change it")
-        handle.remove()
-        torch.autograd.backward(root, arrives * _NAN)
-        if weight._backward_hooks:
-            return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
+@adds_hook()
 def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
     for values in (torch.tensor([3.0, 5.0]), torch.ones(3, 1, dtype=torch.float64)):
         if wrong := _wrong_totals(keep_totals, values.requires_grad_()):
@@ -132,10 +116,10 @@ def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
     for passes in range(1, 6):
         torch.autograd.backward(weight, arrives)
         if len(totals) != passes or not torch.equal(totals[-1], passes * arrives / 2):
-            last = _numbers(totals[-1].tolist()) if totals else "nothing"
+            last = format_numbers(totals[-1].tolist()) if totals else "nothing"
             return Wrong(
-                f"another hook halves each gradient, {_numbers(arrives.tolist())}; after pass {passes} `.grad` "
-                f"is {_numbers((passes * arrives / 2).tolist())}, and your list ends with {last}"
+                f"another hook halves each gradient, {format_numbers(arrives.tolist())}; after pass {passes} `.grad` "
+                f"is {format_numbers((passes * arrives / 2).tolist())}, and your list ends with {last}"
             )
     return None
 
@@ -144,7 +128,7 @@ def _wrong_third(totals: list[Tensor], weight: Tensor, once: str) -> Wrong | Non
     """Set the gradient to None, as an optimizer does, and go on with another pass."""
     weight.grad = None
     torch.autograd.backward((2 * weight).sum())
-    last = _numbers(totals[-1].flatten().tolist())
+    last = format_numbers(totals[-1].flatten().tolist())
     if len(totals) == 3 and last == once:
         return None
     return Wrong(
@@ -154,13 +138,13 @@ def _wrong_third(totals: list[Tensor], weight: Tensor, once: str) -> Wrong | Non
 
 
 def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong | None:
-    once, twice = (_numbers([2.0 * passes] * weight.numel()) for passes in (1, 2))
+    once, twice = (format_numbers([2.0 * passes] * weight.numel()) for passes in (1, 2))
     totals = keep_totals(weight)
     if not isinstance(totals, list):
         return Wrong(f"`keep_totals` returned {totals!r}; it should return the list `totals`")
     for _ in range(2):
         torch.autograd.backward((2 * weight).sum())
-    found = "None" if weight.grad is None else _numbers(weight.grad.flatten().tolist())
+    found = "None" if weight.grad is None else format_numbers(weight.grad.flatten().tolist())
     if found != twice:
         return Wrong(
             f"after two passes `weight.grad` should be {twice}, but it is {found}; your hook should only watch"
@@ -169,7 +153,7 @@ def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong
         return Wrong(f"there were two passes, but the list has {len(totals)} entries")
     if not all(isinstance(total, Tensor) for total in totals):
         return Wrong(f"the list holds {totals!r}, not the two tensors")
-    kept = " and ".join(_numbers(total.flatten().tolist()) for total in totals)
+    kept = " and ".join(format_numbers(total.flatten().tolist()) for total in totals)
     if kept == f"{once} and {twice}" and all(total.shape == weight.shape for total in totals):
         return _wrong_third(totals, weight, once)
     reasons = {

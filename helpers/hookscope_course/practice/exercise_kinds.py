@@ -24,7 +24,7 @@ from hookscope_course.practice.check_helpers import (
 )
 from hookscope_course.practice.check_options import allows, blind_to
 from hookscope_course.practice.exercise import Wrong
-from hookscope_course.practice.probe_models import KeepsArguments, make_broken
+from hookscope_course.practice.probe_models import KeepsArguments, make_broken, make_double
 from hookscope_course.practice.snapshot import Snapshot
 
 __all__ = ["WatchedCall", "adds_hook", "hook_that", "order_of", "returns", "runs_model"]
@@ -195,14 +195,13 @@ def hook_that(
 
 
 def _wrong_output(hook: Any, change: Callable[[Tensor], Tensor], called: str, x: Tensor) -> Wrong | None:
-    layer, before, expected = KeepsArguments(), format_numbers(x), change(x.clone())
+    layer, before, expected, kept = make_double(), format_numbers(x), change(x.clone()), list[Tensor]()
+    layer.register_forward_hook(lambda module, args, output: kept.append(output))
     layer.register_forward_hook(hook)
-    answer = layer(x)
-    if format_numbers(x) != before:
-        return Wrong(
-            f"you changed the output in place: an earlier hook had kept {before} and now holds {format_numbers(x)}"
-        )
-    if answer is x:
+    answer = layer(x / 2)
+    if (now := format_numbers(kept[0])) != before:
+        return Wrong(f"you changed the output in place: an earlier hook had kept {before} and now holds {now}")
+    if answer is kept[0]:
         return Wrong(f"your hook did not return a new output, so it stayed {before}")
     if not isinstance(answer, Tensor):
         return Wrong(f"with your hook the call returns {answer!r}, not a tensor")
@@ -237,28 +236,30 @@ def _wrong_input(hook: Any, change: Callable[[Tensor], Tensor], called: str, x: 
             f"with {called} the layer got {format_numbers(got)} instead of {before}; "
             f"it should get {format_numbers(expected)}"
         )
-    layer(x, "second", third := torch.ones(2))
-    if len(layer.args) != 3:
+    layer(x, "second")
+    if len(layer.args) != 2:
         return Wrong(
-            f"a call with three arguments reached the layer with {len(layer.args)}: what your hook returns "
+            f"a call with two arguments reached the layer with {len(layer.args)}: what your hook returns "
             "replaces all of `args`"
         )
     if layer.args[1] != "second":
         return Wrong(f'the second argument was "second" and arrived as {layer.args[1]!r}; hand it on as it is')
-    if layer.args[2] is not third:
+    layer(x, "second", third := torch.ones(2))
+    if layer.args[-1] is not third:
         return Wrong("a third argument, a tensor, did not arrive unchanged; pass on all other arguments")
     return None
 
 
 def _wrong_size(hook: Any, change: Callable[[Tensor], Tensor], called: str, is_pre_hook: bool) -> Wrong | None:
     """Try a hook on huge numbers, other sizes and another dtype, and see whether gradients still go through it."""
-    what, layer = "input" if is_pre_hook else "output", KeepsArguments()
+    what, layer = ("input", KeepsArguments()) if is_pre_hook else ("output", make_double())
     layer.register_forward_pre_hook(hook) if is_pre_hook else layer.register_forward_hook(hook)
     huge = torch.tensor([float("inf"), 1e9, -1e9, -float("inf")])
     cases = [huge, torch.randn(3, 4, dtype=torch.float64), torch.randn(2, 1, 5)]
-    for x in cases:
-        asking = x.clone().requires_grad_()
-        answer, expected = layer(asking), change(asking)
+    for given in cases:
+        asking = given.clone().requires_grad_()
+        x = asking if is_pre_hook else 2 * asking
+        answer, expected = layer(asking), change(x)
         if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
             return Wrong(
                 f"an {what} of shape {tuple(x.shape)} and dtype {x.dtype} should keep both; it became {answer!r}"
@@ -268,7 +269,7 @@ def _wrong_size(hook: Any, change: Callable[[Tensor], Tensor], called: str, is_p
         if not answer.requires_grad:
             return Wrong(f"the numbers are right, but the {what} has lost its gradient; compute it without `detach()`")
         gradients = [torch.autograd.grad(value.sum(), asking)[0] for value in (answer, expected)]
-        if x is not huge and not torch.allclose(*gradients):
+        if given is not huge and not torch.allclose(*gradients):
             return Wrong("the values are right, but the gradients that flow back through your hook are not")
     return None
 
@@ -284,10 +285,10 @@ def adds_hook(*cases: tuple[Any, ...], right: str = "") -> Callable[[Judge], Che
 
     Args:
         *cases: what the judge gets after the answer; without any, it is called once.
-        right: what the judge has found right, as in "the counts are"; without it, no handle has to come back.
+        right: what the judge has found right, as in "the counts are right"; without it, no handle has to come back.
 
     Example:
-        >>> @adds_hook((1,), (3,), right="the list is")
+        >>> @adds_hook((1,), (3,), right="the list is right")
         ... def check_q1(keep, size):
         ...     layer, kept = nn.Identity(), []
         ...     keep(layer, kept)
@@ -344,7 +345,7 @@ def _wrong_handle(name: str, call: _Registration, right: str) -> Wrong | None:
     handle = call.handle
     if not callable(getattr(handle, "remove", None)) or isinstance(handle, list):
         back = "return the handle, so that the hook can be removed"
-        return Wrong(f"{right} right, but `{name}` returned {handle!r}; {back}")
+        return Wrong(f"{right}, but `{name}` returned {handle!r}; {back}")
     handle.remove()
     if len(call.after & _list_hooks(call.args)) > call.before:
         return Wrong("`remove()` on the handle you returned did not remove your hook")
@@ -423,7 +424,7 @@ class WatchedCall:
     Example:
         >>> model = nn.Linear(1, 1)
         >>> call = WatchedCall(model, lambda: model(torch.ones(1, 1)))
-        >>> call.find_traces("the output is", call.outputs[0])
+        >>> call.find_traces("the output is right", call.outputs[0])
         Wrong('the output is right, but you registered no forward hook; use one')
 
     """
@@ -447,25 +448,25 @@ class WatchedCall:
         """Say what is wrong beside the result: hooks left, no hook used, a call too many, an output that changed.
 
         Args:
-            right: what was found right, as in "the output is".
+            right: what was found right, as in "the output is right".
             expected: what the model returns without hooks.
             hook: the kind of hook that the exercise asks for; "" for any, or none.
 
         """
         if left := count_hooks(self.model):
-            return Wrong(f"{right} right, but {format_count(left)} still on the model; remove every handle")
+            return Wrong(f"{right}, but {format_count(left)} still on the model; remove every handle")
         if hook and hook not in self.registered:
-            return Wrong(f"{right} right, but you registered no {hook} hook; use one")
+            return Wrong(f"{right}, but you registered no {hook} hook; use one")
         if len(self.outputs) > 1:
-            return Wrong(f"{right} right, but you called the model {len(self.outputs)} times; once is enough")
+            return Wrong(f"{right}, but you called the model {len(self.outputs)} times; once is enough")
         if not all(torch.equal(output, expected) for output in self.outputs):
             return Wrong(
-                f"{right} right, but your hooks change what the model returns, because what a forward hook returns "
+                f"{right}, but your hooks change what the model returns, because what a forward hook returns "
                 "replaces the output; let it return None"
             )
         if expected.requires_grad and not all(self._graphs):
             return Wrong(
-                f"{right} right, but the model's output has lost its gradient: what your hook returned replaced the "
+                f"{right}, but the model's output has lost its gradient: what your hook returned replaced the "
                 "output; let it return None"
             )
         return None
