@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookscope_course import Wrong, ____
-from tests.shared.exercises import ask, exercise, outcome, run_cell
+from tests.shared.exercises import ask_check, check_outcome, make_exercise, run_cell
 
 # ---- the blank
 
@@ -166,7 +166,7 @@ class BasedOnBlank(____):
     ids=lambda answer: None,
 )
 def test_not_attempted(answer):
-    feedback = exercise(check=lambda answer: pytest.fail("a blank must not be run")).check(answer)
+    feedback = make_exercise(check=lambda answer: pytest.fail("a blank must not be run")).check(answer)
     assert feedback.outcome == "not attempted"
     assert repr(feedback) == (
         "Not attempted: replace ____ with your own code and run the cell again; `q9.hint()` helps."
@@ -179,26 +179,26 @@ def test_not_attempted(answer):
     ids=lambda answer: None,
 )
 def test_attempted(answer):
-    assert outcome(answer) == "right"
+    assert check_outcome(answer) == "right"
 
 
 def test_no_answer_is_not_attempted():
-    assert exercise().check().outcome == "not attempted"
+    assert make_exercise().check().outcome == "not attempted"
 
 
 def test_a_blank_in_the_cell_is_seen_though_its_value_is_not():
     code = "losses = [0.5, 0.25]\nanswer = losses[____]\nq9.check(answer)"
-    assert ask(code, check=lambda answer: None).outcome == "not attempted"
-    assert ask(code.replace("____", "0"), check=lambda answer: None).outcome == "right"
+    assert ask_check(code, check=lambda answer: None).outcome == "not attempted"
+    assert ask_check(code.replace("____", "0"), check=lambda answer: None).outcome == "right"
     unused = "from hookscope_course import ____  # replace ____ below\nq9.check(0)"
-    assert ask(unused, check=lambda answer: None).outcome == "right"
+    assert ask_check(unused, check=lambda answer: None).outcome == "right"
 
 
 def test_a_blank_met_while_checking_is_not_attempted():
-    names = {"q9": exercise(lambda answer: answer(nn.Identity(), (1,))), "____": ____}
+    names = {"q9": make_exercise(lambda answer: answer(nn.Identity(), (1,))), "____": ____}
     exec("def helper(value):\n    return ____ * value\n", names)
     feedback = run_cell("def double(module, args):\n    return helper(2)\nq9.check(double)", names)
     assert feedback.outcome == "not attempted"
     exec("def helper(value):\n    return value\n", names)
-    names["q9"] = exercise(lambda answer: None if answer(nn.Identity(), (1,)) == 2 else Wrong("no"))
+    names["q9"] = make_exercise(lambda answer: None if answer(nn.Identity(), (1,)) == 2 else Wrong("no"))
     assert run_cell("q9.check(double)", names).outcome == "right"

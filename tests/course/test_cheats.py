@@ -14,7 +14,7 @@ from hookscope_course.practice import blind_to
 from hookscope_course.practice.check_options import allowed_by, blind_spots_of
 from lessons.build import lesson_source
 from tests.course.cheats import CHEATS, MUST_ACT, other_values, spoil
-from tests.shared.exercises import sample
+from tests.shared.exercises import make_sample
 
 NUMBERS = [int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()]
 EXERCISES = [exercise for number in NUMBERS for exercise in exercises(number)]
@@ -101,7 +101,7 @@ def test_a_weak_check_is_found_out() -> None:
         module(torch.tensor([1.0, 2.0]))
         return None
 
-    found = problems_of(sample(weak))
+    found = problems_of(make_sample(weak))
     through = [line.split()[0] for line in found]
     assert through == ["returns_none", "returns_zeros", *MUST_ACT[:3], "removes_another_hook", "swallows_errors"]
 
@@ -111,6 +111,6 @@ def test_a_declaration_must_be_true() -> None:
         return None if answer(nn.Identity(), (torch.ones(1),)) else Wrong("nothing came")
 
     declared = blind_to(returns_none="it is none", flies="it cannot")(check)
-    found = problems_of(sample(declared))
+    found = problems_of(make_sample(declared))
     assert "there is no cheat flies" in found
     assert "returns_none is declared, and yet refused: Not yet. Nothing came." in found

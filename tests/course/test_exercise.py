@@ -9,17 +9,26 @@ from torch import nn
 
 from hookscope_course import Feedback, Wrong, ____
 from hookscope_course.practice import Card, allows
-from tests.shared.exercises import NO_RETURN, RIGHT, TRIPLE, ask, exercise, global_hooks, run_cell, sample
+from tests.shared.exercises import (
+    NO_RETURN,
+    RIGHT,
+    TRIPLE,
+    ask_check,
+    list_global_hooks,
+    make_exercise,
+    make_sample,
+    run_cell,
+)
 
 # ---- right and wrong
 
 
 def test_outcomes_and_their_words():
-    right = exercise(why="because `forward` got it.").check(1)
+    right = make_exercise(why="because `forward` got it.").check(1)
     assert (right.outcome, right.message) == ("right", "because `forward` got it.")
     assert repr(right) == "Right. Because `forward` got it."
     for check in (lambda answer: Wrong("it was 3"), lambda answer: (_ for _ in ()).throw(Wrong("it was 3"))):
-        wrong = exercise(check).check(1)
+        wrong = make_exercise(check).check(1)
         assert isinstance(wrong, Feedback)
         assert (wrong.outcome, wrong.message) == ("wrong", "it was 3")
         assert repr(wrong) == "Not yet. It was 3."
@@ -27,8 +36,8 @@ def test_outcomes_and_their_words():
 
 @pytest.mark.parametrize("message", ["y = 5 · x", "x is 3", "grad_input is a pair", "x.grad is 3", "args[0]"])
 def test_code_at_the_beginning_of_a_message_keeps_its_case(message):
-    assert repr(exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}."
-    assert repr(exercise(lambda answer: Wrong(f"a {message}")).check(1)) == f"Not yet. A {message}."
+    assert repr(make_exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}."
+    assert repr(make_exercise(lambda answer: Wrong(f"a {message}")).check(1)) == f"Not yet. A {message}."
 
 
 @pytest.mark.parametrize(
@@ -36,11 +45,11 @@ def test_code_at_the_beginning_of_a_message_keeps_its_case(message):
     ["Is it 3?", "So:\n- one\n- two", "Use\nA: this", "Write\n```python\nx = 1\n```", "It is 3 …", "It is 3. (So.)"],
 )
 def test_only_a_sentence_without_an_end_gets_a_full_stop(message):
-    assert repr(exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}"
+    assert repr(make_exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}"
 
 
 def test_feedback_as_html_is_escaped_and_not_told_by_colour_alone():
-    bundle = exercise(lambda answer: Wrong("`args` is <img src=x onerror=alert(1)>\nnot 3"))
+    bundle = make_exercise(lambda answer: Wrong("`args` is <img src=x onerror=alert(1)>\nnot 3"))
     bundle = bundle.check(1)._repr_mimebundle_(include=None, exclude=None)
     assert bundle["text/plain"] == "Not yet. `args` is <img src=x onerror=alert(1)>\nnot 3."
     page = bundle["text/html"]
@@ -49,7 +58,7 @@ def test_feedback_as_html_is_escaped_and_not_told_by_colour_alone():
     assert "<code>args</code> is &lt;img src=x onerror=alert(1)&gt;<br>not 3" in page
     signs = {}
     for kind, answer in {"right": 1, "wrong": 2, "not attempted": ____}.items():
-        feedback = exercise(lambda answer: None if answer == 1 else Wrong("no")).check(answer)
+        feedback = make_exercise(lambda answer: None if answer == 1 else Wrong("no")).check(answer)
         assert feedback.outcome == kind
         page = feedback._repr_mimebundle_()["text/html"]
         signs[kind] = page.split('aria-hidden="true">')[1][0], page.split("border-left: 4px ")[1].split()[0]
@@ -77,7 +86,7 @@ it is so
 - or not
 1. or when
 """
-    q9 = exercise(why="torch calls\nit.", hints=(hint, "Look\nat it.", "A:\n```\nx\ny\n```"))
+    q9 = make_exercise(why="torch calls\nit.", hints=(hint, "Look\nat it.", "A:\n```\nx\ny\n```"))
     page = q9.hint()._repr_mimebundle_()["text/html"]
     assert "Write a hook that returns <code>2 * output</code>. It may be called twice.<pre><code>def" in page
     assert (
@@ -133,7 +142,7 @@ it is so
     ],
 )
 def test_whatever_the_answer_raises_becomes_words(code, message):
-    feedback = ask(code)
+    feedback = ask_check(code)
     assert feedback.outcome == "wrong"
     assert message in feedback.message
 
@@ -144,12 +153,12 @@ def test_an_error_in_a_backward_hook_names_the_learner_s_line():
         module.register_full_backward_hook(answer)
         module(torch.ones(1, 2, requires_grad=True)).sum().backward()
 
-    feedback = ask("def hook(module, gi, go):\n    return gi[9]\nq9.check(hook)", check)
+    feedback = ask_check("def hook(module, gi, go):\n    return gi[9]\nq9.check(hook)", check)
     assert feedback.message.startswith("line 2 of your hook (`return gi[9]`) raised IndexError: tuple index")
 
 
 def test_the_quoted_line_is_never_another_cell_s():
-    names = {"__name__": "__main__", "q9": exercise(lambda answer: answer(1, 2))}
+    names = {"__name__": "__main__", "q9": make_exercise(lambda answer: answer(1, 2))}
     exec(compile("def double(module, args):\n    return args.nope\n", "<cell>", "exec"), names)
     for later in ("first = 1\nsecond = 2\nq9.check(double)", "q9.check(double)", "double\nq9.check(double)"):
         feedback = run_cell(later, names)
@@ -162,32 +171,34 @@ def test_a_keyboard_interrupt_passes_through_and_hooks_still_come_off():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        exercise(interrupt).check(1)
-    assert not global_hooks()
+        make_exercise(interrupt).check(1)
+    assert not list_global_hooks()
 
 
 def test_a_wrong_number_of_answers_is_told():
-    feedback = exercise().check(1, 2)
+    feedback = make_exercise().check(1, 2)
     assert (feedback.outcome, feedback.message) == (
         "wrong",
         "call this check as `q9.check(double)`; it got 2 answers",
     )
     both = "q9.check(1, 2)"
-    pair = exercise(lambda first, second: None, solution=both)
+    pair = make_exercise(lambda first, second: None, solution=both)
     assert pair.check(1, 2).outcome == "right"
 
 
 def test_a_check_that_answers_neither_none_nor_wrong_is_refused():
     with pytest.raises(TypeError, match=r"the check of exercise 09.1 returned True, not None or Wrong"):
-        exercise(lambda answer: True).check(1)
+        make_exercise(lambda answer: True).check(1)
 
 
 def test_what_the_learner_prints_is_shown_with_the_feedback(capsys):
-    feedback = ask("def f(module, args):\n    print('<b>', args)\nq9.check(f)", warn := (lambda answer: answer(1, 2)))
+    feedback = ask_check(
+        "def f(module, args):\n    print('<b>', args)\nq9.check(f)", warn := (lambda answer: answer(1, 2))
+    )
     assert feedback.printed == "<b> 2"
     assert repr(feedback).endswith("\nPrinted while checking:\n<b> 2")
     assert "Printed while checking:\n&lt;b&gt; 2</pre>" in feedback._repr_mimebundle_()["text/html"]
-    assert ask("def f(module, args):\n    print(1)\n    1 / 0\nq9.check(f)", warn).printed == "1"
+    assert ask_check("def f(module, args):\n    print(1)\n    1 / 0\nq9.check(f)", warn).printed == "1"
     assert capsys.readouterr() == ("", "")
 
 
@@ -206,12 +217,12 @@ def test_hooks_registered_while_checking_are_removed_whatever_happens():
         other = nn.ReLU()
         names = {"model": model, "models": [other], "handles": [], "nn": nn}
         check = allows("global hooks")(lambda answer: answer(1, 2))
-        feedback = ask(code.format(end=end), check, **names)
+        feedback = ask_check(code.format(end=end), check, **names)
         assert feedback.outcome == expected, feedback
         assert not model[0]._forward_hooks
         assert not model[0].weight._backward_hooks
         assert not other._forward_pre_hooks
-        assert not global_hooks()
+        assert not list_global_hooks()
     assert list(model._forward_hooks) == [mine.id]
 
 
@@ -229,14 +240,14 @@ def test_random_numbers_grad_mode_and_warnings_are_as_before():
     torch.manual_seed(1)
     first = torch.rand(1)
     filters = list(warnings.filters)
-    assert exercise(check).check(1).outcome == "right"
+    assert make_exercise(check).check(1).outcome == "right"
     assert torch.is_grad_enabled()
     assert warnings.filters == filters
     second = torch.rand(1)
     with torch.inference_mode():
-        exercise(check).check(1)
+        make_exercise(check).check(1)
     with torch.no_grad():
-        exercise(check).check(1)
+        make_exercise(check).check(1)
         assert not torch.is_grad_enabled()
     assert torch.equal(torch.cat([first, second, torch.rand(1)]), expected)
     assert len(set(drawn)) == 1
@@ -247,7 +258,7 @@ def test_warnings_stay_out_of_the_page(recwarn):
     def check(answer):
         warnings.warn("from the check", UserWarning, stacklevel=1)
 
-    assert exercise(check).check(1).outcome == "right"
+    assert make_exercise(check).check(1).outcome == "right"
     assert not recwarn.list
 
 
@@ -255,7 +266,7 @@ def test_warnings_stay_out_of_the_page(recwarn):
 
 
 def test_hints_come_one_by_one_and_the_last_one_says_so():
-    q9 = sample()
+    q9 = make_sample()
     assert repr(q9.hint()) == "Hint 1 of 2. Look at what the pre-hook returns."
     assert repr(q9.hint()) == "Hint 2 of 2. Return a tuple: `(2 * args[0],)`."
     for _ in range(2):
@@ -264,15 +275,15 @@ def test_hints_come_one_by_one_and_the_last_one_says_so():
             "There is no further hint; `q9.solution()` shows the solution."
         )
     assert "<code>(2 * args[0],)</code>" in q9.hint()._repr_mimebundle_()["text/html"]
-    assert repr(sample(hints=("one",)).hint()) == "Hint 1 of 1. One."
+    assert repr(make_sample(hints=("one",)).hint()) == "Hint 1 of 1. One."
 
 
 def test_the_solution_is_its_code():
-    solution = sample().solution()
+    solution = make_sample().solution()
     bundle = solution._repr_mimebundle_(include=None, exclude=None)
     assert bundle == {"text/plain": RIGHT.rstrip(), "text/markdown": f"```python\n{RIGHT}```"}
     assert solution.code == RIGHT
-    fenced = sample(solution="text = '```'\nq9.check(text)\n").solution()._repr_mimebundle_()["text/markdown"]
+    fenced = make_sample(solution="text = '```'\nq9.check(text)\n").solution()._repr_mimebundle_()["text/markdown"]
     assert fenced.startswith("````python\n")
     assert fenced.endswith("\n````")
 
@@ -280,7 +291,7 @@ def test_the_solution_is_its_code():
 def test_a_hint_and_the_solution_of_one_cell_are_both_shown():
     shell = InteractiveShell.instance()
     try:
-        shell.user_ns["q9"] = sample()
+        shell.user_ns["q9"] = make_sample()
         both = shell.run_cell("q9.hint()\nq9.solution()", store_history=True).result
         assert repr(both) == f"Hint 1 of 2. Look at what the pre-hook returns.\n\n{RIGHT.rstrip()}"
         shown = both._repr_mimebundle_()["text/markdown"]
@@ -309,15 +320,15 @@ def test_an_exercise_shows_its_question_and_what_can_be_called():
         "**Exercise 09.1 · easy · 3 minutes**\n\nWrite a pre-hook `double` that doubles the input.\n\n"
         "`q9.check(double)` checks your answer, `q9.hint()` gives a hint (2), `q9.solution()` shows the solution."
     )
-    assert repr(sample()) == shown
-    assert sample()._repr_mimebundle_() == {"text/plain": shown, "text/markdown": shown}
+    assert repr(make_sample()) == shown
+    assert make_sample()._repr_mimebundle_() == {"text/plain": shown, "text/markdown": shown}
 
 
 # ---- a bug to fix, as it was found
 
 
 def test_an_untouched_bug_is_not_told_at_the_first_run():
-    q9 = sample(is_bug=True, starter=NO_RETURN)
+    q9 = make_sample(is_bug=True, starter=NO_RETURN)
     names = {"q9": q9}
     first, second, changed = run_cell(NO_RETURN, names), run_cell(NO_RETURN, names), run_cell(TRIPLE, names)
     assert (first.outcome, second.outcome, changed.outcome) == ("not attempted", "not attempted", "wrong")

@@ -15,7 +15,7 @@ from hookscope_course import Wrong, ____
 from hookscope_course.practice import allows
 from hookscope_course.practice.check_helpers import BreakingLayer, hides_errors, record_registrations
 from hookscope_course.practice.guard import Guard, GuardedCallable
-from tests.shared.exercises import ask, exercise
+from tests.shared.exercises import ask_check, make_exercise
 
 
 def net():
@@ -69,7 +69,7 @@ def test_what_is_changed_is_refused_in_one_sentence(code):
     states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate(), torch.get_default_dtype()
     names = {"nn": nn, "np": np, "random": random}
     try:
-        feedback = ask(f"def f(model, x):\n    {code}\nq9.check(f)", call_with_everything, **names)
+        feedback = ask_check(f"def f(model, x):\n    {code}\nq9.check(f)", call_with_everything, **names)
     finally:
         if "saved_tensors_hooks" in code:
             torch._C._autograd._pop_saved_tensors_default_hooks()
@@ -82,7 +82,7 @@ def test_what_is_changed_is_refused_in_one_sentence(code):
 @pytest.mark.parametrize("look", ["capture(model)", "record(model)", "edit(model)"])
 def test_an_answer_may_look_with_hookscope_whose_own_hooks_are_not_the_answer_s(look):
     code = f"def f(model):\n    with hookscope.{look}:\n        model(torch.ones(1, 1))\nq9.check(f)"
-    feedback = ask(code, lambda f: f(nn.Sequential(nn.Linear(1, 1))), hookscope=hookscope, torch=torch)
+    feedback = ask_check(code, lambda f: f(nn.Sequential(nn.Linear(1, 1))), hookscope=hookscope, torch=torch)
     assert feedback.outcome == "right", feedback.message
 
 
@@ -93,11 +93,11 @@ def test_what_a_check_says_itself_comes_first_and_what_it_allows_passes():
         call_with_everything(answer)
         return Wrong("its own words")
 
-    assert ask(code, judges).message == "its own words"
-    assert ask(code, allows("training")(lambda answer: call_with_everything(answer))).message.startswith(
+    assert ask_check(code, judges).message == "its own words"
+    assert ask_check(code, allows("training")(lambda answer: call_with_everything(answer))).message.startswith(
         "`f` changed the numbers"
     )
-    assert ask(code, allows("values", "training")(lambda answer: call_with_everything(answer))).outcome == "right"
+    assert ask_check(code, allows("values", "training")(lambda answer: call_with_everything(answer))).outcome == "right"
     with pytest.raises(ValueError, match="there is no kind of change 'hoks'; there are: values"):
         allows("hoks")
 
@@ -108,9 +108,9 @@ def test_a_check_that_stumbles_over_a_change_names_the_change():
         model(torch.ones(1, 1))
 
     code = "def f(model):\n    model.forward = None\nq9.check(f)"
-    assert ask(code, stumbles).message.startswith("`f` replaced `forward` of `model`")
+    assert ask_check(code, stumbles).message.startswith("`f` replaced `forward` of `model`")
     hook = "def f(model):\n    model.register_forward_hook(lambda module, args: None)\nq9.check(f)"
-    assert ask(hook, stumbles).message.startswith("`f` left a hook on `model`")
+    assert ask_check(hook, stumbles).message.startswith("`f` left a hook on `model`")
 
 
 def use_hook(make):
@@ -137,10 +137,12 @@ def test_a_hook_that_an_answer_returns_or_yields_is_guarded_too(style):
     code = HOOK_MAKERS[style]
     use = (lambda make: use_hook(lambda n: next(make(n)))) if style == "generator" else use_hook
     names = {"functools": functools}
-    assert ask(f"{code}\nq9.check(f)", use, **names).message.startswith("your hook changed the numbers in `output`")
+    assert ask_check(f"{code}\nq9.check(f)", use, **names).message.startswith(
+        "your hook changed the numbers in `output`"
+    )
     right = code.replace("output.mul_(self.n)", "return output * self.n").replace("output.mul_(n)", "return output * n")
     right = right.replace(": return", ":")  # in a lambda
-    assert ask(f"{right}\nq9.check(f)", use, **names).outcome == "right"
+    assert ask_check(f"{right}\nq9.check(f)", use, **names).outcome == "right"
 
 
 def test_a_guarded_answer_is_what_it_was():
@@ -207,25 +209,27 @@ def test_a_context_manager_may_have_its_hooks_on_until_its_block_ends():
         "    handle = module.register_forward_hook(lambda m, a, out: seen.append(out))\n"
         "    try:\n        with torch.no_grad():\n            yield seen\n    finally:\n        {end}\nq9.check(f)"
     )
-    assert ask(code.format(end="handle.remove()"), use, contextlib=contextlib).outcome == "right"
-    assert ask(code.format(end="pass"), lambda watch: use(watch) and None, contextlib=contextlib).message.startswith(
-        "`f` left a hook on `module`"
-    )
-    assert ask(code.format(end="handle.remove(); torch.rand(1)"), use, contextlib=contextlib).message.startswith(
+    assert ask_check(code.format(end="handle.remove()"), use, contextlib=contextlib).outcome == "right"
+    assert ask_check(
+        code.format(end="pass"), lambda watch: use(watch) and None, contextlib=contextlib
+    ).message.startswith("`f` left a hook on `module`")
+    assert ask_check(code.format(end="handle.remove(); torch.rand(1)"), use, contextlib=contextlib).message.startswith(
         "`f` changed the state of the random numbers"
     )
 
 
 def test_an_error_inside_guarded_code_still_names_the_learner_s_line():
     code = "def f(n):\n    def hook(module, args, output):\n        return output.nope\n    return hook\nq9.check(f)"
-    assert ask(code, use_hook).message.startswith("line 2 of your hook (`return output.nope`) raised AttributeError")
+    assert ask_check(code, use_hook).message.startswith(
+        "line 2 of your hook (`return output.nope`) raised AttributeError"
+    )
     todo = "def f(n):\n    def hook(module, args, output):\n        return ____\n    return hook\nq9.check(f)"
-    assert ask(todo, use_hook, ____=____).outcome == "not attempted"
+    assert ask_check(todo, use_hook, ____=____).outcome == "not attempted"
 
 
 @pytest.mark.parametrize("answer", [torch.ones(1), None, "f", [1]])
 def test_a_result_instead_of_the_function_is_told(answer):
-    feedback = exercise(call_with_everything).check(answer)
+    feedback = make_exercise(call_with_everything).check(answer)
     assert feedback.outcome == "wrong"
     assert "the check needs `double` itself, with no parentheses after it" in feedback.message
 

@@ -7,7 +7,7 @@ import pytest
 from hookscope_course import Exercise, exercises
 from hookscope_course.practice import chapter
 from hookscope_course.practice.exercise_parser import ExerciseTextError, parse_exercises
-from tests.shared.exercises import NO_RETURN, PLACE, RIGHT, SAMPLE, TEXT, TRIPLE
+from tests.shared.exercises import NO_RETURN, RIGHT, SAMPLE, SAMPLE_PATH, TEXT, TRIPLE
 
 SECOND = SAMPLE[SAMPLE.index("## q9") :].replace("3 minutes", "4 minutes")
 
@@ -35,7 +35,7 @@ def test_a_question_may_have_code_lists_and_paragraphs_and_a_hint_too():
     hint = "1. Look:\n\n   ```python\n   if x:\n       y\n   ```\n2. And\n   again."
     text = SAMPLE.replace(TEXT.question, question).replace("1. Look at what the pre-hook returns.", hint)
     text = text.replace("2. Return a tuple: `(2 * args[0],)`.", "3. Last.")
-    (read,) = parse_exercises(text, PLACE)
+    (read,) = parse_exercises(text, SAMPLE_PATH)
     assert read.question == question
     assert read.hints == ("Look:\n\n```python\nif x:\n    y\n```", "And\nagain.", "Last.")
 
@@ -44,29 +44,29 @@ def test_a_bug_is_the_starter_and_the_first_wrong_answer():
     bug = f"### Bug\n\n```python\n{NO_RETURN}```\n\n> arrived as\n> [1, 2]\n\n"
     bug += "### Before\n\n```python\nx = 1\n```\n\n### Hints"
     text = re.sub(r"### Starter.*?### Hints", lambda _: bug, SAMPLE, flags=re.DOTALL)
-    (read,) = parse_exercises(text, PLACE)
+    (read,) = parse_exercises(text, SAMPLE_PATH)
     assert (read.is_bug, read.starter, read.before) == (True, NO_RETURN, "x = 1\n")
     assert read.wrong[0] == (NO_RETURN, "arrived as\n[1, 2]")
     assert len(read.wrong) == 3
     assert not read.in_lab
-    (in_lab,) = parse_exercises(text.replace("### Bug", "### Lab bug"), PLACE)
+    (in_lab,) = parse_exercises(text.replace("### Bug", "### Lab bug"), SAMPLE_PATH)
     assert (in_lab.is_bug, in_lab.in_lab, in_lab.starter) == (True, True, NO_RETURN)
 
 
 def test_right_answers_are_fences_and_what_an_answer_defines_is_known():
     other = "double = lambda module, args: 2 * args[0]\nq9.check(double)\n"
     section = f"### Right answers\n\n```python\n{other}```\n\n```python\n{RIGHT}```\n\n### Why"
-    (read,) = parse_exercises(SAMPLE.replace("### Why", section), PLACE)
+    (read,) = parse_exercises(SAMPLE.replace("### Why", section), SAMPLE_PATH)
     assert (read.right, TEXT.right) == ((other, RIGHT), ())
     assert read.defines == ("double",)
-    (value,) = parse_exercises(SAMPLE.replace(RIGHT, "q9.check(3, x)\n"), PLACE)
+    (value,) = parse_exercises(SAMPLE.replace(RIGHT, "q9.check(3, x)\n"), SAMPLE_PATH)
     assert value.defines == ("", "")
     for bad, complaint in {
         section.replace("### Why", "and so on\n\n### Why"): "a right answer of q9 is a fence, with no text",
         section.replace("q9.check", "q8.check"): "a right answer of q9 calls q8.check",
     }.items():
         with pytest.raises(ExerciseTextError, match=complaint):
-            parse_exercises(SAMPLE.replace("### Why", bad), PLACE)
+            parse_exercises(SAMPLE.replace("### Why", bad), SAMPLE_PATH)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_gap_is_refused_with_file_and_line(old, new, complaint, at):
     text = SAMPLE.replace(old, new, 1)
     assert text != SAMPLE
     with pytest.raises(ExerciseTextError) as refused:
-        parse_exercises(text, PLACE)
+        parse_exercises(text, SAMPLE_PATH)
     assert complaint in str(refused.value)
     assert str(refused.value).startswith(f"lessons/09_small/exercises.md:{line_of(text, at)}: ")
 

@@ -8,13 +8,13 @@ import torch
 
 from hookscope_course import Wrong, exercises
 from lessons.build import lesson_source
-from tests.shared.exercises import NO_RETURN, RIGHT, TRIPLE, prove, sample
+from tests.shared.exercises import NO_RETURN, RIGHT, TRIPLE, make_sample, prove
 
 NUMBERS = [int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()]
 EXERCISES = [exercise for number in NUMBERS for exercise in exercises(number)]
 
 
-@pytest.mark.parametrize("exercise", [sample(), *EXERCISES], ids=lambda exercise: exercise.number)
+@pytest.mark.parametrize("exercise", [make_sample(), *EXERCISES], ids=lambda exercise: exercise.number)
 def test_exercise(exercise):
     prove(exercise)
 
@@ -41,10 +41,10 @@ def test_a_starter_solves_nothing(exercise):
 )
 def test_the_proof_fails_on_a_bad_exercise(changes, complaint):
     with pytest.raises(AssertionError, match=complaint):
-        prove(sample(**changes))
+        prove(make_sample(**changes))
 
 
 def test_the_proof_sees_a_global_hook():
     handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
     with handle, pytest.raises(AssertionError, match="_global_forward_hooks"):
-        prove(sample())
+        prove(make_sample())

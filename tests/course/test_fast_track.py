@@ -16,7 +16,7 @@ import torch
 from hookscope_course.learner.edition import make_learner_edition
 from lessons.build import fast_track, lesson_source, page_minutes
 from lessons.build.chapter_notebook import Chapter
-from tests.shared.exercises import global_hooks
+from tests.shared.exercises import list_global_hooks
 from tests.shared.parsed_chapters import CHAPTERS
 
 TRACK = [chapter for chapter in CHAPTERS if fast_track.list_marked_sections(chapter.source)]
@@ -40,7 +40,7 @@ def test_it_needs_no_section_that_is_not_marked(chapter: Chapter) -> None:
     with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         for source in code:
             exec(compile(source, chapter.name, "exec"), names)
-    assert not global_hooks()
+    assert not list_global_hooks()
 
 
 def test_it_takes_90_minutes_at_most(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image, ImageFilter
 
-from hookscope_course.strict import difference
+from hookscope_course.strict import describe_difference
 from hookscope_course.strict.figures import replace_random_ids
 from tests.shared import PATIENCE, ROOT
 
@@ -261,8 +261,8 @@ CHANGED: dict[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_figure_that_shows_something_else_is_another(name: str, dpi: int) -> None:
     one, other = (png(draw, dpi) for draw in CHANGED[name])
-    assert difference(one, other)
-    assert difference(*(saved(Image.fromarray(pixels(each)), "jpeg", quality=95) for each in (one, other)))
+    assert describe_difference(one, other)
+    assert describe_difference(*(saved(Image.fromarray(pixels(each)), "jpeg", quality=95) for each in (one, other)))
 
 
 def everything(ax: Any) -> None:
@@ -297,15 +297,17 @@ def _shifted(image: Image.Image, by: float) -> Any:
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_figure_drawn_by_another_library_is_the_same(name: str, dpi: int) -> None:
     one = png(everything, dpi)
-    assert difference(one, SAME[name](Image.open(io.BytesIO(one)).convert("RGB"))) == ""
+    assert describe_difference(one, SAME[name](Image.open(io.BytesIO(one)).convert("RGB"))) == ""
 
 
 def test_a_figure_that_is_paler_all_over_or_black_or_larger_is_another() -> None:
     one = png(everything)
-    assert difference(one, saved(np.clip(pixels(one).astype(int) - 22, 0, 255)))
-    assert difference(saved(np.zeros((40, 40, 3)), "jpeg"), saved(np.full((40, 40, 3), 255), "jpeg"))
-    assert difference(saved(np.zeros((5, 5, 3))), saved(np.full((5, 5, 3), 255)))
-    assert "40×40 pixels became 41×40" in difference(saved(np.zeros((40, 40, 3))), saved(np.zeros((40, 41, 3))))
+    assert describe_difference(one, saved(np.clip(pixels(one).astype(int) - 22, 0, 255)))
+    assert describe_difference(saved(np.zeros((40, 40, 3)), "jpeg"), saved(np.full((40, 40, 3), 255), "jpeg"))
+    assert describe_difference(saved(np.zeros((5, 5, 3))), saved(np.full((5, 5, 3), 255)))
+    assert "40×40 pixels became 41×40" in describe_difference(
+        saved(np.zeros((40, 40, 3))), saved(np.zeros((40, 41, 3)))
+    )
 
 
 def test_svgs_of_matplotlib_differ_by_what_they_show_alone() -> None:

@@ -91,7 +91,7 @@ def test_the_pages_are_in_step() -> None:
 
 def test_a_page_that_was_edited_or_is_of_no_chapter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teacher_pages, "get_folder", lambda: tmp_path)
-    monkeypatch.setattr(plan_page, "folder", lambda: tmp_path)
+    monkeypatch.setattr(plan_page, "get_folder", lambda: tmp_path)
     monkeypatch.setattr(plan_page, "get_plan_path", lambda: tmp_path / "plan.toml")
     (tmp_path / "plan.toml").write_text('text = ""\nprojector = ""\ngrading = ""\nplan = []\n')
     plan_page.write(CHAPTERS[:3])

@@ -17,7 +17,7 @@ from torch import nn
 from hookscope_course import Exercise, Feedback, Wrong, ____
 from hookscope_course.practice.exercise_parser import parse_exercises
 
-PLACE = Path("lessons/09_small/exercises.md")
+SAMPLE_PATH = Path("lessons/09_small/exercises.md")
 SAMPLE = """# Exercises of a small chapter
 
 ## q9 · easy · 3 minutes
@@ -71,12 +71,12 @@ q9.check(double)
 
 > as [3, 6]
 """
-(TEXT,) = parse_exercises(SAMPLE, PLACE)
+(TEXT,) = parse_exercises(SAMPLE, SAMPLE_PATH)
 RIGHT = TEXT.solution
 NO_RETURN, TRIPLE = (code for code, _ in TEXT.wrong)
 
 
-def doubles(answer: Callable[..., Any]) -> None:
+def check_doubles(answer: Callable[..., Any]) -> None:
     """Check the exercise of the sample."""
     received: list[torch.Tensor] = []
     module = nn.Identity()
@@ -87,7 +87,7 @@ def doubles(answer: Callable[..., Any]) -> None:
         raise Wrong(f"[1, 2] arrived as {[round(value) for value in received[0].tolist()]}, not as [2, 4]")
 
 
-def sample(check: Callable[..., Any] = doubles, **changes: Any) -> Exercise:
+def make_sample(check: Callable[..., Any] = check_doubles, **changes: Any) -> Exercise:
     """The exercise of the sample, with another check or with other texts."""
     return Exercise(replace(TEXT, **changes), check)
 
@@ -102,13 +102,13 @@ def run_cell(code: str, names: dict[str, Any], cell: str = "<cell>") -> Feedback
     return shown
 
 
-def global_hooks() -> dict[str, int]:
+def list_global_hooks() -> dict[str, int]:
     """Count the hooks on all modules."""
     stores = {name: value for name, value in vars(nn.modules.module).items() if name.startswith("_global_")}
     return {name: len(value) for name, value in stores.items() if isinstance(value, dict) and value}
 
 
-def answered(exercise: Exercise, code: str) -> Feedback:
+def run_answer(exercise: Exercise, code: str) -> Feedback:
     """Run an answer in a namespace like the notebook's."""
     names = {"__name__": "__main__", "torch": torch, "nn": nn, "F": F, exercise.name: exercise}
     exec(exercise.text.before, names)
@@ -116,7 +116,7 @@ def answered(exercise: Exercise, code: str) -> Feedback:
     return run_cell(code, names)
 
 
-def handed_in(exercise: Exercise) -> list[Any]:
+def run_submission(exercise: Exercise) -> list[Any]:
     """Return what the solution of an exercise hands to its check."""
     handed: list[Any] = []
 
@@ -132,7 +132,7 @@ def handed_in(exercise: Exercise) -> list[Any]:
 
 def prove(exercise: Exercise) -> None:
     """Run the solution, every right and wrong answer and a blank."""
-    answer = partial(answered, exercise)
+    answer = partial(run_answer, exercise)
     feedback = answer(exercise.text.solution)
     assert feedback.outcome == "right", f"the solution is not accepted: {feedback!r}"
     for code in exercise.text.right:
@@ -148,24 +148,24 @@ def prove(exercise: Exercise) -> None:
         assert part in feedback.message, f"{part!r} is not in {feedback.message!r}, for\n{code}"
     feedback = answer(f"{exercise.name}.check(____)")
     assert feedback.outcome == "not attempted", f"a blank is {feedback!r}"
-    assert not global_hooks(), global_hooks()
+    assert not list_global_hooks(), list_global_hooks()
 
 
-def exercise(check: Callable[..., Any] = lambda answer: None, **changes: Any) -> Exercise:
+def make_exercise(check: Callable[..., Any] = lambda answer: None, **changes: Any) -> Exercise:
     """An exercise that accepts every answer, or has another check."""
-    return sample(check, **changes)
+    return make_sample(check, **changes)
 
 
-def outcome(answer: object) -> str:
+def check_outcome(answer: object) -> str:
     """What is said of an answer as far as blanks go."""
-    return exercise().check(answer).outcome
+    return make_exercise().check(answer).outcome
 
 
-def call_it(answer: Callable[..., Any]) -> None:
+def call_check(answer: Callable[..., Any]) -> None:
     """Call the answer as a pre-hook."""
     answer(nn.Identity(), (1,))
 
 
-def ask(code: str, check: Callable[..., Any] = call_it, **names: Any) -> Feedback:
+def ask_check(code: str, check: Callable[..., Any] = call_check, **names: Any) -> Feedback:
     """Run a learner's cell that ends in q9.check(…)."""
-    return run_cell(code, {"__name__": "__main__", "torch": torch, "____": ____, "q9": exercise(check), **names})
+    return run_cell(code, {"__name__": "__main__", "torch": torch, "____": ____, "q9": make_exercise(check), **names})

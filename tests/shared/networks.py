@@ -13,24 +13,24 @@ from torch.utils.checkpoint import checkpoint
 from tests.shared.awkward import Net
 
 
-def calls_twice(layer: nn.Module | None = None) -> Net:
+def make_calls_twice(layer: nn.Module | None = None) -> Net:
     """Build a model that calls its one layer, `fc`, twice."""
     return Net(lambda self, x: self.fc(self.fc(x)), fc=nn.Linear(4, 4) if layer is None else layer)
 
 
-def two_heads() -> Net:
+def make_two_heads() -> Net:
     """Build a model that uses its input twice inside of `trunk`, a dict of layers that nobody calls."""
     trunk = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
     return Net(lambda self, x: (self.trunk["a"](x), self.trunk["b"](x)), trunk=trunk)
 
 
-def checkpointed(block: nn.Module, reentrant: bool = False) -> Net:
+def make_checkpointed(block: nn.Module, reentrant: bool = False) -> Net:
     """Build a model that runs its one part, `block`, in a checkpoint."""
     run = partial(checkpoint, use_reentrant=reentrant)
     return Net(lambda self, x: run(self.block, x), block=block)
 
 
-def projected(
+def make_projected_attention(
     run: Callable[..., Tensor],
     width: int = 8,
     wrap: Callable[[nn.Linear], nn.Module] = lambda layer: layer,

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import FigurePage, places
+from tests.shared.figure_page import FigurePage, measure_boxes
 
 
 def test_both_ends_by_mouse(figures: FigurePage) -> None:
@@ -32,7 +32,7 @@ def test_both_ends_by_mouse(figures: FigurePage) -> None:
     figures.told("print(ends.stops, ends.marks, ends.ran)", "['stop_input'] ['x1.grad', 'W.grad'] True")
 
     # A gate is dragged down, and the gradients are hidden again.
-    [box] = places(stage.locator(gate("stop_output")).locator(".be-bar"))
+    [box] = measure_boxes(stage.locator(gate("stop_output")).locator(".be-bar"))
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     figures.page.mouse.move(x, y)
     figures.page.mouse.down()

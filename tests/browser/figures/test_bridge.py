@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.figures.scene import wait_until_still
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import FigurePage, places
+from tests.shared.figure_page import FigurePage, measure_boxes
 
 
 def sees(stage: Locator) -> list[str]:
@@ -19,7 +19,7 @@ def sees(stage: Locator) -> list[str]:
 def drag_to(figures: FigurePage, stage: Locator, rank: int, to: str, *, drop: bool = True) -> None:
     """Drag the hook of a rank to the place whose name begins so."""
     place = stage.locator(".sc-slot").nth(6 * rank + int(figures.kernel(f"print([*HOOKS].index({to!r}))")))
-    hook, goal = places(stage.locator(f".sc-peg[data-rank='{rank}'] .sc-body"), place.locator("circle"))
+    hook, goal = measure_boxes(stage.locator(f".sc-peg[data-rank='{rank}'] .sc-body"), place.locator("circle"))
     figures.page.mouse.move(hook["x"] + hook["width"] / 2, hook["y"] + hook["height"] / 2)
     figures.page.mouse.down()
     figures.page.mouse.move(goal["x"] + goal["width"] / 2, goal["y"] + goal["height"] / 2, steps=8)
@@ -35,7 +35,7 @@ def test_both_hooks_are_dragged_over_the_bridge(figures: FigurePage) -> None:
     drag_to(figures, stage, 0, "tensor hook")
     expect(say).to_have_text("A tensor hook on the weight is given the gradient: rank 0 sees 2, rank 1 sees 4.")
     figures.told("print(bridge.place)", "2")
-    first, second = places(*(stage.locator(f".sc-peg[data-rank='{rank}'] .sc-body") for rank in (0, 1)))
+    first, second = measure_boxes(*(stage.locator(f".sc-peg[data-rank='{rank}'] .sc-body") for rank in (0, 1)))
     assert abs(first["x"] - second["x"]) < 1, "the other one follows"
 
     drag_to(figures, stage, 1, "communication hook", drop=False)
@@ -50,7 +50,7 @@ def test_both_hooks_are_dragged_over_the_bridge(figures: FigurePage) -> None:
 
     drag_to(figures, stage, 0, "tensor hook", drop=False)
     figures.page.mouse.move(5, 5)
-    figures.page.mouse.up()  # beside all places, it goes back
+    figures.page.mouse.up()  # beside all measure_boxes, it goes back
     expect(say).to_have_text(re.compile("both ranks see 3"))
     assert sees(stage) == ["rank 0 sees3", "rank 1 sees3"]
 

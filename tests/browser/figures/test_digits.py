@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import FigurePage, places
+from tests.shared.figure_page import FigurePage, measure_boxes
 
 
 def test_sent_and_received(figures: FigurePage) -> None:
@@ -31,7 +31,7 @@ def test_sent_and_received(figures: FigurePage) -> None:
 
     # The hook sits where the output of block1 comes out; what went in comes to it from the entrance.
     def sits_at_the_exit_of(frame: int) -> None:
-        around, peg, brought = places(
+        around, peg, brought = measure_boxes(
             *(widget.locator(name) for name in (f".sc-frame >> nth={frame}", ".se-peg", ".se-look >> nth=0"))
         )
         assert peg["x"] + peg["width"] / 2 == pytest.approx(around["x"] + around["width"], abs=2)
@@ -130,7 +130,7 @@ def test_the_square_that_fools(figures: FigurePage) -> None:
 
     # By mouse: a square of 7 × 7 under the pointer.
     pad.scroll_into_view_if_needed()
-    [box] = places(pad)
+    [box] = measure_boxes(pad)
     page.mouse.move(box["x"] + box["width"] * 13.5 / 28, box["y"] + box["height"] * 13.5 / 28)
     page.mouse.down()
     page.mouse.up()
@@ -167,7 +167,7 @@ def test_nothing_moves_while_the_square_is_used(figures: FigurePage) -> None:
     names = (".dg-sentence", ".sq-pad", ".sq-left input", ".sq-left .hs-row >> nth=1", ".sq-read", ".dg-bars")
 
     def stands() -> list[list[float]]:
-        around, *parts = places(widget, *(widget.locator(name) for name in (*names, ".dg-code")))
+        around, *parts = measure_boxes(widget, *(widget.locator(name) for name in (*names, ".dg-code")))
         inside = [[round(p["x"] - around["x"]), round(p["y"] - around["y"]), p["width"]] for p in parts]
         return [[around["width"], around["height"]], *inside]
 
@@ -244,7 +244,7 @@ def test_the_sliding_filter(figures: FigurePage) -> None:
 
     # By mouse: the center of the filter is under the pointer.
     digit.scroll_into_view_if_needed()
-    [box] = places(digit)
+    [box] = measure_boxes(digit)
     page.mouse.move(box["x"] + box["width"] * 5.5 / 28, box["y"] + box["height"] * 6.5 / 28)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 20.5 / 28, box["y"] + box["height"] * 6.5 / 28, steps=4)
@@ -379,20 +379,20 @@ def test_digits_by_layer(figures: FigurePage) -> None:
         "print(*places[2 * n:2 * n + 2] / 10)"
     )
     x, y = map(float, place.split())
-    [box] = places(scatter)
+    [box] = measure_boxes(scatter)
     page.mouse.click(box["x"] + box["width"] * (126 + x) / 252, box["y"] + box["height"] * (126 + y) / 252)
     expect(widget.locator(".dl-ring")).to_be_visible()
     figures.told("print(figure.picked >= 0)", "True")
-    [chart] = places(widget.locator(".dl-chart"))
+    [chart] = measure_boxes(widget.locator(".dl-chart"))
     page.mouse.click(chart["x"] + chart["width"] * 50 / 450, chart["y"] + chart["height"] * 40 / 236)
     figures.told("print(figure.depth, figure.network)", "0 trained")
 
     # The word stands behind the dotted line, and on no mark of the chart.
-    word, dotted = places(widget.locator(".dl-word"), widget.locator(".dl-pixels"))
+    word, dotted = measure_boxes(widget.locator(".dl-word"), widget.locator(".dl-pixels"))
     marks = ".dl-chart :is(.dl-first, .dl-second) :is(circle, rect)"
     ends = widget.locator(marks).evaluate_all("all => all.map((mark) => mark.getBoundingClientRect().right)")
     assert word["x"] > max(*ends, dotted["x"] + dotted["width"])
-    [chart] = places(widget.locator(".dl-chart"))
+    [chart] = measure_boxes(widget.locator(".dl-chart"))
     assert word["x"] + word["width"] <= chart["x"] + chart["width"]
 
     # From Python.

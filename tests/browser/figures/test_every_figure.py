@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, expect
 from hookscope_course.figures.kit.promises import Controls
 from tests.browser.figures.scene import touching, wait_until_still
 from tests.browser.figures.table import FIGURES, draw
-from tests.shared.figure_page import NARROW, PANE, FigurePage, places
+from tests.shared.figure_page import NARROW, PANE, FigurePage, measure_boxes
 
 pytestmark = pytest.mark.parametrize("name", FIGURES)
 GONE = "The kernel of this widget has stopped."
@@ -83,7 +83,7 @@ def test_it_fits_and_says_when_there_is_no_kernel(figures: FigurePage, name: str
         if figure.touch:
             assert touching(stage) == [], width
         if figure.pane and width == PANE[0]:
-            assert places(stage.locator(".sc-figure").or_(stage).last)[0]["height"] <= PANE[1]
+            assert measure_boxes(stage.locator(".sc-figure").or_(stage).last)[0]["height"] <= PANE[1]
         figures.screenshot(f"{name}-{width}", stage)
     figures.width(PANE[0])
 

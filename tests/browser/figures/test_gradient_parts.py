@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.figures.scene import drag
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import FigurePage, places
+from tests.shared.figure_page import FigurePage, measure_boxes
 
 
 def asks(stage: Locator, **guesses: str) -> None:
@@ -31,7 +31,7 @@ def test_parts_by_mouse(figures: FigurePage) -> None:
     expect(stage.locator(".pt-why")).to_contain_text("1 of 1 right.")
 
     peg_ = stage.locator("[data-peg='main']")
-    [slot] = places(stage.locator("[data-place='h2'] circle"))
+    [slot] = measure_boxes(stage.locator("[data-place='h2'] circle"))
     drag(peg_, (slot["x"] + slot["width"] / 2, slot["y"] + slot["height"] / 2))
     figures.told("print(parts.place, parts.effect, parts.ran)", "h2 look False")
     stage.get_by_label("The hook", exact=True).select_option("double")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import FigurePage, places
+from tests.shared.figure_page import FigurePage, measure_boxes
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 OWN = f"""
@@ -136,7 +136,7 @@ def test_a_learner_guesses_and_sends_a_gradient_back(figures: FigurePage) -> Non
 
     # The gradient travels, and no control moves in the widget; the notebook itself may scroll.
     def controls() -> list[float]:
-        top, *rest = places(widget, run, first, widget.get_by_label("Expression", exact=True))
+        top, *rest = measure_boxes(widget, run, first, widget.get_by_label("Expression", exact=True))
         return [box["y"] - top["y"] for box in rest] + [box["x"] - top["x"] for box in rest]
 
     before = controls()
@@ -202,7 +202,7 @@ def test_a_task_locks_the_values_and_start_again_leads_back(figures: FigurePage)
     # "Your own" unlocks, and Start again brings back the task that was left, with its values.
     widget.get_by_label("Task").select_option(label="2 · A hook on d")
     expect(kind).to_have_value("hook, then retain_grad")
-    table, graph = places(widget.locator(".gp-choose"), widget.locator(".gp-graph"))
+    table, graph = measure_boxes(widget.locator(".gp-choose"), widget.locator(".gp-graph"))
     assert table["x"] + table["width"] <= graph["x"], "the table does not reach into the graph"
     widget.get_by_label("Task").select_option(label="Your own")
     expect(rules).to_be_hidden()

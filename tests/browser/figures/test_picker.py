@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import PANE, FigurePage, places
+from tests.shared.figure_page import PANE, FigurePage, measure_boxes
 
 GRID = ".hs-grid > .hs-picture"
 
@@ -35,7 +35,7 @@ def test_a_learner_picks_layers_and_channels(figures: FigurePage) -> None:
     expect(page.get_by_role("heading", name="Channel 2")).to_be_visible()
     expect(page.get_by_role("img", name="channel 2: ")).to_have_count(2)
     figures.told("print(picker.channel)", "2")
-    seven, image = places(page.locator(".hs-channel[data-index='7']"), page.locator(GRID))
+    seven, image = measure_boxes(page.locator(".hs-channel[data-index='7']"), page.locator(GRID))
     left, top, wide, _ = json.loads(figures.kernel("import json; print(json.dumps(picker.boxes[7]))"))
     factor = image["width"] / json.loads(figures.kernel("print(json.dumps(picker.size[0]))"))
     placed = [seven["x"] - image["x"], seven["y"] - image["y"], seven["width"]]
@@ -146,11 +146,11 @@ def test_on_a_small_page_the_picker_is_seen_almost_whole(figures: FigurePage) ->
     figures.width(592)  # what JupyterLab leaves at 1024×768, with the file browser open
     stage = page.locator(".hs-stage")
     figures.settled(stage)
-    layers, maps = places(page.get_by_role("listbox", name="Layers"), page.locator(GRID))
+    layers, maps = measure_boxes(page.get_by_role("listbox", name="Layers"), page.locator(GRID))
     assert maps["y"] + maps["height"] - layers["y"] < 680  # from the list to the last map without scrolling
     figures.kernel("picker.channel = -1")
     figures.settled(stage)
-    assert places(stage)[0]["height"] < 920
+    assert measure_boxes(stage)[0]["height"] < 920
     figures.kernel("picker.layer = 'block1.conv'")
     figures.settled(stage)
     page.locator(".hs-stage").scroll_into_view_if_needed()

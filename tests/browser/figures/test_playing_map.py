@@ -8,14 +8,14 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.figures.scene import drag, height, peg, wait_until_still
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import FigurePage, places
+from tests.shared.figure_page import FigurePage, measure_boxes
 
 FREE = "Drag a hook to another place. Click a hook, and it multiplies by ten."
 
 
 def place(stage: Locator, words: str) -> tuple[float, float]:
     """Where the place is that has these words beside it."""
-    [box] = places(stage.locator(".sc-slot", has_text=re.compile(f"^{words}$")).locator("circle"))
+    [box] = measure_boxes(stage.locator(".sc-slot", has_text=re.compile(f"^{words}$")).locator("circle"))
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
@@ -107,7 +107,7 @@ def test_hooks_are_dragged_by_mouse(figures: FigurePage) -> None:
     figures.told("print(list(play.hooks))", "['forward_pre', 'tensor_y', 'full_backward']")
     drag(peg(stage, "tray").locator(".sc-body"), place(stage, "post-accumulate-grad hook"))
     figures.told("print(list(play.hooks))", "['forward_pre', 'tensor_y', 'post_accumulate_grad', 'full_backward']")
-    [tray] = places(stage.locator(".sc-tray"))
+    [tray] = measure_boxes(stage.locator(".sc-tray"))
     drag(peg(stage, "forward_pre").locator(".sc-body"), (tray["x"] + 100, tray["y"] + 20))
     figures.told("print(list(play.hooks))", "['tensor_y', 'post_accumulate_grad', 'full_backward']")
     expect(peg(stage, "forward_pre")).to_have_count(0)
@@ -118,7 +118,7 @@ def test_hooks_are_dragged_by_a_finger(figures: FigurePage) -> None:
     stage = draw(figures, "PlayingMap")
     figures.kernel("play.hooks = {'forward': 'multiply'}; play.index = 0")
     expect(stage.locator(".sc-peg")).to_have_count(2)
-    [box] = places(peg(stage, "forward").locator(".sc-body"))
+    [box] = measure_boxes(peg(stage, "forward").locator(".sc-body"))
     (x, y), (to_x, to_y) = (box["x"] + 14, box["y"] + 14), place(stage, "tensor hookon weight")
     browser = figures.page.context.new_cdp_session(figures.page)
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.figures.table import draw
-from tests.shared.figure_page import FigurePage, places
+from tests.shared.figure_page import FigurePage, measure_boxes
 
 
 def test_token_picker(figures: FigurePage) -> None:
@@ -44,7 +44,7 @@ def test_token_picker(figures: FigurePage) -> None:
     figures.told("print(picker.token, picker.layer)", "0 1.2")
     pad.click(position={"x": 2, "y": 2})  # beside the cells
     figures.told("print(picker.token, picker.layer, picker.head)", "0 1.2 0")
-    cell, part = places(stage.locator(".tk-map .tk-cell"), pad)
+    cell, part = measure_boxes(stage.locator(".tk-map .tk-cell"), pad)
     assert cell["x"] - part["x"] == pytest.approx(left * scale, abs=2)
     assert cell["y"] - part["y"] == pytest.approx((top + height * 2 / 3) * scale, abs=2)
 

@@ -20,12 +20,12 @@ from hookscope_course.chapters import ch19_photo_report as photo_report
 from hookscope_course.chapters.ch19_photo_report import STATEMENTS, load_photo, review
 from hookscope_course.practice.feedback_card import Card
 from lessons.site.cards import find_picture
-from tests.shared.exercises import answered, handed_in
+from tests.shared.exercises import run_answer, run_submission
 
 (EXERCISE,) = exercises(19)
 
 
-REPORT, QUIET = handed_in(EXERCISE)
+REPORT, QUIET = run_submission(EXERCISE)
 
 
 def lost(report: dict[str, Any], quiet: Any = QUIET) -> dict[int, str]:
@@ -217,7 +217,7 @@ def test_without_weights_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_starter_shows_no_page_and_is_not_attempted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answered(EXERCISE, EXERCISE.text.starter).outcome == "not attempted"
+    assert run_answer(EXERCISE, EXERCISE.text.starter).outcome == "not attempted"
     assert "your page appears here" in capsys.readouterr().out.lower()
 
 

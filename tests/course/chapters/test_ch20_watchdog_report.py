@@ -25,7 +25,7 @@ from hookscope_course.chapters.ch20_training_runs import healthy_run, is_finite,
 from hookscope_course.chapters.ch20_watchdog_report import review
 from hookscope_course.practice.feedback_card import Card
 from lessons.build import lesson_source
-from tests.shared.exercises import answered
+from tests.shared.exercises import run_answer
 
 (EXERCISE,) = exercises(20)
 RUN = record_run(norm_net(), lost_run)
@@ -327,7 +327,7 @@ def test_the_page_says_everything_in_words() -> None:
 
 
 def test_the_starter_shows_no_page_and_is_not_attempted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answered(EXERCISE, EXERCISE.text.starter).outcome == "not attempted"
+    assert run_answer(EXERCISE, EXERCISE.text.starter).outcome == "not attempted"
     assert "your page appears here" in capsys.readouterr().out.lower()
     assert isinstance(watchdog_report._page_of({"first": "____"}, silent), Card)
 

@@ -15,10 +15,10 @@ from hookscope_course.chapters import ch21_head_report as head_report
 from hookscope_course.chapters.ch21_cloakroom import cloakroom_lists, cloakroom_lm, things_of
 from hookscope_course.chapters.ch21_head_report import STATEMENTS, review, turned_by
 from hookscope_course.practice.feedback_card import Card
-from tests.shared.exercises import answered, handed_in
+from tests.shared.exercises import run_answer, run_submission
 
 (EXERCISE,) = exercises(21)
-REPORT, STEER = handed_in(EXERCISE)
+REPORT, STEER = run_submission(EXERCISE)
 HEAD, CONTROL = REPORT["head"], REPORT["control"]
 IDLE = next((1, number) for number in range(4) if (1, number) not in (HEAD, CONTROL))
 Hook = Callable[..., Any]
@@ -235,5 +235,5 @@ def test_the_false_statements_are_false_and_the_true_ones_true() -> None:
 
 
 def test_the_starter_shows_no_page_and_is_not_attempted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answered(EXERCISE, EXERCISE.text.starter).outcome == "not attempted"
+    assert run_answer(EXERCISE, EXERCISE.text.starter).outcome == "not attempted"
     assert "your page appears here" in capsys.readouterr().out.lower()

@@ -17,7 +17,7 @@ from hookscope_course.learner.copies import STATE_FOLDER, Copy
 from hookscope_course.learner.progress import Progress, read_solved, record_solved
 from hookscope_course.paths import NOTEBOOKS
 from tests.shared import PATIENCE
-from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
+from tests.shared.exercises import NO_RETURN, RIGHT, make_sample, run_cell
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +36,11 @@ def copy(made: Path) -> Path:
 def test_a_right_answer_is_kept_once_and_a_wrong_one_is_not(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "NOTEBOOK_FOLDER", copy)
     for code, done in ((NO_RETURN, []), (RIGHT, ["09.1"]), (NO_RETURN, ["09.1"])):
-        run_cell(code, {"__name__": "__main__", "q9": sample()})
+        run_cell(code, {"__name__": "__main__", "q9": make_sample()})
         assert list(read_solved(copy)) == done
     when = read_solved(copy)["09.1"]
     (copy / STATE_FOLDER / "progress.json").write_text(json.dumps({"09.1": "long ago"}))
-    run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
+    run_cell(RIGHT, {"__name__": "__main__", "q9": make_sample()})
     assert read_solved(copy) == {"09.1": "long ago"} != {"09.1": when}
 
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_kept_is_said_below_the_right_answer(copy: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(progress, "replace_text", full)
-    feedback = run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
+    feedback = run_cell(RIGHT, {"__name__": "__main__", "q9": make_sample()})
     assert feedback.outcome == "right"
     assert feedback.message.endswith("Your progress could not be saved: No space left on device.")
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.networks import two_heads
+from tests.shared.networks import make_two_heads
 from tests.shared.recording_helpers import list_hooks, make_nested, make_ones
 
 
@@ -22,7 +22,7 @@ def test_layers_and_kinds_can_be_chosen():
 
 
 def test_uncalled_layers_are_listed_and_containers_without_forward_are_not():
-    model = two_heads()
+    model = make_two_heads()
     model.spare = nn.Linear(1, 1)
     with record(model) as recording:
         model.trunk["a"](make_ones(1, 4))

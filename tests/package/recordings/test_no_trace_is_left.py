@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from hookscope.recordings.record import KINDS, record
-from tests.shared.networks import calls_twice
+from tests.shared.networks import make_calls_twice
 from tests.shared.recording_helpers import list_hooks, make_nested, make_ones
 
 
@@ -96,7 +96,7 @@ def test_a_layer_that_once_had_a_legacy_hook_keeps_its_pre_hook():
 
 
 def test_recordings_nest():
-    model = calls_twice()
+    model = make_calls_twice()
 
     def mine(module, grad_input, grad_output):
         pass

@@ -6,7 +6,7 @@ from torch import nn
 
 from hookscope.recordings.record import record
 from tests.shared.awkward import Do, Net
-from tests.shared.networks import checkpointed
+from tests.shared.networks import make_checkpointed
 from tests.shared.recording_helpers import NESTED_FORWARD, make_nested, make_ones
 
 
@@ -58,7 +58,7 @@ def test_no_grad_and_inference_mode():
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(reentrant):
-    model = checkpointed(make_nested(), reentrant)
+    model = make_checkpointed(make_nested(), reentrant)
     x = make_ones(2, 4)
     model(x).sum().backward()
     expected, x.grad = x.grad, None

@@ -6,7 +6,7 @@ from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import record
 from tests.shared.awkward import Net
-from tests.shared.networks import calls_twice, two_heads
+from tests.shared.networks import make_calls_twice, make_two_heads
 from tests.shared.recording_helpers import (
     NESTED_FORWARD,
     list_hooks,
@@ -143,7 +143,7 @@ def test_nested_with_a_plain_input():
 
 
 def test_a_module_called_twice_goes_backward_from_its_second_call():
-    model = calls_twice()
+    model = make_calls_twice()
     seen = []
     model.fc.register_full_backward_hook(lambda m, gi, go: seen.append("back"))
     global_hook = torch_module.register_module_full_backward_pre_hook(lambda m, go: seen.append("pre"))
@@ -217,7 +217,7 @@ def test_two_backward_passes_log_twice():
 
 
 def test_two_heads_fire_once_per_backward():
-    model = two_heads()
+    model = make_two_heads()
     with record(model, "trunk.*", "", kinds="full_backward") as recording:
         a, b = model(make_ones(1, 4))
         a.sum().backward(retain_graph=True)
@@ -233,7 +233,7 @@ def test_two_heads_fire_once_per_backward():
 
 
 def test_with_a_hooked_container_backward_walks_an_unused_output_too():
-    model = two_heads()
+    model = make_two_heads()
     with record(model, parameters=True) as recording:
         a, _ = model(make_ones(1, 4))
         a.sum().backward()

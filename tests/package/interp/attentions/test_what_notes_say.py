@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hookscope import attention, edit
 from tests.shared.awkward import Net
 from tests.shared.language_models import IDS, llama
-from tests.shared.networks import projected
+from tests.shared.networks import make_projected_attention
 
 Wrap = Callable[[nn.Linear], nn.Module]
 
@@ -72,7 +72,7 @@ def folded(wrap: Wrap) -> Net:
         q, k, v = (each(x).view(3, 5, 4, 8).transpose(1, 2).reshape(12, 5, 8) for each in (self.q, self.k, self.v))
         return torch.bmm(torch.bmm(q, k.mT).softmax(-1), v)
 
-    return projected(run, 32, wrap)
+    return make_projected_attention(run, 32, wrap)
 
 
 @pytest.mark.parametrize("wrap", WRAPS)
@@ -92,7 +92,7 @@ def test_queries_that_are_learned(bias: bool) -> None:
     def run(self: nn.Module, x: Tensor) -> Tensor:  # as DETR, Perceiver and SigLIP do
         return (self.q(self.latents).expand(len(x), -1, -1) @ self.k(x).mT).softmax(-1) @ self.v(x)
 
-    net, x = projected(run, bias=bias, latents=nn.Parameter(torch.randn(1, 3, 8))), torch.randn(2, 5, 8)
+    net, x = make_projected_attention(run, bias=bias, latents=nn.Parameter(torch.randn(1, 3, 8))), torch.randn(2, 5, 8)
     maps = attention(net, x)
     truth = (net.q(net.latents) @ net.k(x).mT).softmax(-1)
     torch.testing.assert_close(maps[0].weights, truth.detach()[:, None])
@@ -114,7 +114,7 @@ def test_attention_of_another_kind_beside_maps_is_said() -> None:
     def additive(self: nn.Module, x: Tensor) -> Tensor:
         return self.score(torch.tanh(self.q(x)[:, :, None] + self.k(x)[:, None])).squeeze(-1).softmax(-1) @ x
 
-    a, b = projected(additive, score=nn.Linear(8, 1)), nn.MultiheadAttention(8, 2, batch_first=True)
+    a, b = make_projected_attention(additive, score=nn.Linear(8, 1)), nn.MultiheadAttention(8, 2, batch_first=True)
     both = Net(lambda self, x: self.b(*[self.a(x)] * 3)[0], a=a, b=b)
     maps = attention(both, torch.randn(2, 5, 8))
     assert list(maps) == ["b"]
@@ -126,7 +126,7 @@ def test_a_softmax_that_is_a_layer_has_met_its_values() -> None:
     def run(self: nn.Module, x: Tensor) -> Tensor:
         return self.softmax(self.q(x) @ self.k(x).mT) @ self.v(x)
 
-    maps = attention(nn.Sequential(projected(run, softmax=nn.Softmax(-1))), torch.randn(2, 5, 8))
+    maps = attention(nn.Sequential(make_projected_attention(run, softmax=nn.Softmax(-1))), torch.randn(2, 5, 8))
     assert len(maps) == 1
     assert maps.notes == ()
     assert "-0" not in repr(maps).split()
@@ -137,7 +137,7 @@ def test_heads_that_are_in_the_batch_are_said_to_be() -> None:
         q, k, v = (torch.cat(each(x).split(8, 2), 0) for each in (self.q, self.k, self.v))
         return torch.cat((q.bmm(k.mT) / 8**0.5).softmax(2).bmm(v).split(3, 0), 2)
 
-    maps = attention(projected(run, 32), torch.randn(3, 5, 32))
+    maps = attention(make_projected_attention(run, 32), torch.randn(3, 5, 32))
     assert maps[0].weights.shape == (12, 1, 5, 5)
     (note,) = maps.notes
     assert "the model got 3 samples, and a map has 12 in the batch" in note
@@ -151,7 +151,7 @@ def test_windows_and_heads_by_custom_are_said_to_be() -> None:
         )
         return ((q @ k.mT).softmax(-1) @ v).sum()
 
-    maps = attention(projected(run, 32), torch.randn(2, 6, 32))
+    maps = attention(make_projected_attention(run, 32), torch.randn(2, 6, 32))
     assert maps[0].notes == (
         "could not tell which axis has the heads; assumed the usual layout, (batch, heads, queries, keys)",
     )
