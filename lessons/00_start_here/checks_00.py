@@ -7,88 +7,57 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from hookscope import census, samples
+from hookscope import samples
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.check_helpers import (
-    CALLS_NOTHING,
-    ERROR_HIDDEN,
-    BreakingLayer,
-    hides_errors,
-    record_registrations,
-)
+from hookscope_course.practice.check_helpers import CALLS_NOTHING
+from hookscope_course.practice.exercise_kinds import WatchedCall, runs_model
+from hookscope_course.practice.probe_models import make_broken
+
+_OutputOf = Callable[[nn.Module, nn.Module, torch.Tensor], object]
 
 
-def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) -> Wrong | None:
-    two = torch.cat([samples.digit(2), samples.digit(8)]).double()
-    for net, x in ((samples.digit_cnn(), samples.digit(5)), (samples.digit_cnn().double(), two)):
-        if wrong := _wrong_outputs(output_of, net, x):
-            return wrong
-    breaking = nn.Sequential(BreakingLayer())
-    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: output_of(breaking[0], breaking, two)) else None
+def _break(output_of: _OutputOf) -> tuple[nn.Module, Callable[[], object]]:
+    model = make_broken()
+    return model, lambda: output_of(model[0], model, torch.ones(1, 2))
 
 
-def _seen(net: nn.Module, x: torch.Tensor, names: tuple[str, ...]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """What goes into each layer, and what comes out."""
-    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-    handles = [
-        net.get_submodule(name).register_forward_hook(
-            lambda module, args, output, name=name: found.update({name: (args[0].clone(), output.clone())})
-        )
-        for name in names
-    ]
-    net(x)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
-def _wrong_outputs(
-    output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object], net: nn.Module, x: torch.Tensor
-) -> Wrong | None:
-    scores: list[torch.Tensor] = []
-    net.register_forward_hook(lambda module, args, output: scores.append(output))
-    right_scores = net(x)
+@runs_model((torch.float32, 5), (torch.float64, 2, 8), broken=_break)
+def check_q1(output_of: _OutputOf, dtype: torch.dtype, *digits: int) -> Wrong | None:
+    x = torch.cat([samples.digit(digit) for digit in digits]).to(dtype)
     names = "block1", "block2", "block3", "block2.conv"  # a block ends with a ReLU: nothing below 0 comes out of it
-    for name, (inputs, expected) in _seen(net, x, names).items():
-        layer, calls = net.get_submodule(name), list[object]()
-        layer.register_forward_hook(lambda module, args, output, calls=calls: calls.append(module))
-        scores.clear()
-        with record_registrations() as registered:
-            answer = output_of(layer, net, x)
-        left = census(net, include_global=False).filter(layer=name)
-        if not scores:
-            return Wrong(
-                "your function never called `model(x)`; call the model, so that `layer` gets its input from the "
-                "layers before it"
-            )
-        if answer is None:
-            return Wrong("your function returned None; return what the hook stored")
-        if not isinstance(answer, torch.Tensor):
-            return Wrong(f"your function returned a {answer.__class__.__name__}; it should return the tensor itself")
-        if answer.shape == inputs.shape and torch.equal(answer, inputs):
-            return Wrong(f"for {name} you returned the input; the output is the hook's third argument")
-        if answer.shape != expected.shape or not torch.equal(answer, expected):
-            if answer.shape == expected.shape:
-                return Wrong(f"for {name} you returned a tensor of the right shape, but with different values")
-            return Wrong(
-                f"for {name} you returned a tensor of shape {tuple(answer.shape)}, but what the layer returned "
-                f"has shape {tuple(expected.shape)}"
-            )
-        if len(left) > 1:
-            return Wrong(f"the output is right, but your hook is still on {name}; call `remove()` on its handle")
-        if "forward" not in registered:
-            return Wrong("the output is right, but you did not use a forward hook; register one on `layer`")
-        if not all(torch.equal(found, right_scores) for found in scores):
-            return Wrong(
-                "the output is right, but with your hook on, the model's scores are different, because "
-                "what your hook returned replaced the output; let it return None"
-            )
-        if len(scores) > 1:
-            return Wrong(f"the output is right, but you called the model {len(scores)} times; once is enough")
-        if len(calls) > 1:
-            return Wrong(
-                "the output is right, but you called `layer` yourself a second time; return what the hook stored"
-            )
+    for name in names:
+        if wrong := _wrong_output(output_of, samples.digit_cnn().to(dtype), name, x):
+            return wrong
+    return None
+
+
+def _wrong_output(output_of: _OutputOf, net: nn.Module, name: str, x: torch.Tensor) -> Wrong | None:
+    layer, seen = net.get_submodule(name), list[tuple[torch.Tensor, torch.Tensor]]()
+
+    def note(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        seen.append((args[0].clone(), output.clone()))
+
+    with layer.register_forward_hook(note):
+        scores = net(x)
+        call = WatchedCall(net, lambda: output_of(layer, net, x), own=1)
+    answer, (given, expected) = call.result, seen[0]
+    if answer is None:
+        return Wrong("your function returned None; return what the hook stored")
+    if not isinstance(answer, torch.Tensor):
+        return Wrong(f"your function returned a {answer.__class__.__name__}; it should return the tensor itself")
+    if answer.shape == given.shape and torch.equal(answer, given):
+        return Wrong(f"for {name} you returned the input; the output is the hook's third argument")
+    if answer.shape != expected.shape or not torch.equal(answer, expected):
+        if answer.shape == expected.shape:
+            return Wrong(f"for {name} you returned a tensor of the right shape, but with different values")
+        return Wrong(
+            f"for {name} you returned a tensor of shape {tuple(answer.shape)}, but what the layer returned "
+            f"has shape {tuple(expected.shape)}"
+        )
+    if wrong := call.find_traces("the output is right", scores):
+        return wrong
+    if len(seen) > 2:
+        return Wrong("the output is right, but you called `layer` yourself a second time; return what the hook stored")
     return None
 
 

@@ -19,7 +19,7 @@ def at_most(x: torch.Tensor, limit: float) -> torch.Tensor:
     return x.clamp(max=limit)
 
 
-check_q1 = hook_that(changes=at_most, settings=[(5.0,), (4.0,), (-0.5,), (0.3,)])
+check_q1 = hook_that(changes=at_most, settings=[(5.0,), (4.0,), (-0.5,), (0.3,), (4.0,)])
 
 
 @runs_model()
@@ -74,7 +74,7 @@ def _wrong_record(
             return Wrong(f"under {name!r} you kept {found}, but the layer returned {returned}")
     if any(tensor.requires_grad for tensor in kept.values()):
         return Wrong("what you kept still has its graph; keep `output.detach().clone()`")
-    return call.find_traces("what you kept is", output)
+    return call.find_traces("what you kept is right", output)
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from operator import index
 
@@ -14,16 +14,17 @@ from torch import nn
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    ERROR_HIDDEN,
-    BreakingLayer,
     add_foreign_hooks,
     count_hooks,
-    hides_errors,
+    format_count,
+    format_numbers,
     record_registrations,
 )
+from hookscope_course.practice.exercise_kinds import WatchedCall, runs_model
+from hookscope_course.practice.probe_models import Applies, make_broken
 
 
-def _numbers(channels: object, call: str) -> list[int] | Wrong:
+def _read_channels(channels: object, call: str) -> list[int] | Wrong:
     items = channels.tolist() if isinstance(channels, torch.Tensor | np.ndarray) else channels
     try:
         assert isinstance(items, list | tuple | range)
@@ -38,7 +39,7 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
     state = torch.get_rng_state()
     choices = {}
     for seed in (1, 2, 3):
-        many = _numbers(draw(torch.zeros(32, 2, 2), seed), f"draw(maps, {seed})")
+        many = _read_channels(draw(torch.zeros(32, 2, 2), seed), f"draw(maps, {seed})")
         if isinstance(many, Wrong):
             return many
         if any(not 0 <= channel < 32 for channel in many):
@@ -58,12 +59,12 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
         return Wrong("seed 1 and seed 2 give the same channels; use the argument `seed`")
     if sorted(choices[1]) == sorted(choices[2]):
         return Wrong(f"seed 1 and seed 2 draw the same channels, {sorted(choices[1])}, only in a different order")
-    again = _numbers(draw(torch.zeros(32, 2, 2), 1), "draw(maps, 1)")
+    again = _read_channels(draw(torch.zeros(32, 2, 2), 1), "draw(maps, 1)")
     if isinstance(again, Wrong) or again != choices[1]:
         return Wrong("two calls with seed 1 give different channels; the seed must decide")
     drawn = set[int]()
     for seed in range(12):
-        some = _numbers(draw(torch.zeros(20, 2, 2), seed), f"draw(maps, {seed})")
+        some = _read_channels(draw(torch.zeros(20, 2, 2), seed), f"draw(maps, {seed})")
         if isinstance(some, Wrong):
             return some
         if len(set(some)) != 16 or not set(some) <= set(range(20)):
@@ -72,7 +73,7 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
     if len(drawn) < 20:  # by chance once in a billion
         never = sorted(set(range(20)) - drawn)
         return Wrong(f"with a dozen seeds you never drew {never} of 20 maps; each map should have a chance")
-    few = _numbers(draw(torch.zeros(3, 5, 4, dtype=torch.float64), 1), "draw(maps, 1)")
+    few = _read_channels(draw(torch.zeros(3, 5, 4, dtype=torch.float64), 1), "draw(maps, 1)")
     if isinstance(few, Wrong) or sorted(few) != [0, 1, 2]:
         return Wrong(f"of 3 maps you drew {few}; there are 0, 1 and 2")
     if not torch.equal(state, torch.get_rng_state()):
@@ -101,32 +102,13 @@ class _AddsInPlace(nn.Module):
         return y
 
 
-def check_q2(keep_outputs: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | None:
-    if wrong := _wrong_record(keep_outputs, _AddsInPlace(), torch.tensor([[-3.0], [3.0]])):
-        return wrong
-    if wrong := _wrong_record(keep_outputs, _AddsInPlace().double(), torch.tensor([[1.0], [-2], [4]]).double()):
-        return wrong
-    return (
-        Wrong(ERROR_HIDDEN)
-        if hides_errors(lambda: keep_outputs(nn.Sequential(BreakingLayer()), torch.ones(1)))
-        else None
-    )
-
-
-def _wrong_record(
-    keep_outputs: Callable[[nn.Module, torch.Tensor], object], model: _AddsInPlace, x: torch.Tensor
+@runs_model(([-3.0, 3.0], torch.float32), ([1.0, -2.0, 4.0], torch.float64))
+def check_q2(
+    keep_outputs: Callable[[nn.Module, torch.Tensor], object], values: list[float], dtype: torch.dtype
 ) -> Wrong | None:
-    results: list[torch.Tensor] = []
-    lost: list[bool] = []
-
-    def look(module: nn.Module, args: object, output: torch.Tensor) -> None:
-        results.append(output)
-        lost.append(torch.is_grad_enabled() and not output.requires_grad)
-
-    add_foreign_hooks(model).register_forward_hook(look)
-    kept = keep_outputs(model, x)
-    if not results:
-        return Wrong("your function never called `model(x)`")
+    model, x = _AddsInPlace().to(dtype), torch.tensor(values, dtype=dtype).view(-1, 1)
+    call = WatchedCall(model, lambda: keep_outputs(model, x))
+    kept = call.result
     if not isinstance(kept, dict):
         return Wrong(f"your function returned {kept!r}; it should return the dictionary `kept`")
     if not model.relu.inplace:
@@ -150,29 +132,13 @@ def _wrong_record(
         if values == expected and tensor.dtype != wanted.dtype:
             return Wrong(f"{name!r} returned {wanted.dtype}, and what you kept is {tensor.dtype}; do not convert it")
         if values != expected:
-            return Wrong(f"{name!r} returned {_whole(expected)}, but your record says {_whole(values)}")
-    if not all(torch.equal(result, 10 * x.relu() + 1) for result in results):
-        return Wrong("the record is right, but your hooks change what the model returns")
-    if any(lost):
-        return Wrong("the record is right, but the model's output has lost its gradient: a hook of yours returns")
+            return Wrong(f"{name!r} returned {format_numbers(expected)}, but your record says {format_numbers(values)}")
     if any(tensor.requires_grad for tensor in kept.values()):
         return Wrong("the values are right, but what you kept still has its graph; `detach()` removes it")
-    if count_hooks(model) > 1:
-        return Wrong("your hooks are still on the model; remove every handle")
-    return None
+    return call.find_traces("the record is right", (10 * x.relu() + 1).requires_grad_(), hook="")
 
 
-def _whole(values: Iterable[float]) -> str:
-    return str([round(value, 2) if value % 1 else int(value) for value in values])
-
-
-class _MinusOne(nn.Module):
-    """Returns x - 1, so that what comes out is not what goes in."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - 1
-
-
+_SilentChannels = Callable[[nn.Module, nn.Module, object], object]
 _BATCHES = (3, 3, 1)  # pictures in each batch
 _SHAPE = (5, 7, 11)  # channels, rows, columns: no other tensor has this shape
 
@@ -196,22 +162,25 @@ def _maps_kept(batches: list[torch.Tensor]) -> int:
     )
 
 
-def check_q3(silent_channels: Callable[[nn.Module, nn.Module, object], object]) -> Wrong | None:
+def _break(silent_channels: _SilentChannels) -> tuple[nn.Module, Callable[[], object]]:
+    model = make_broken()
+    return model, lambda: silent_channels(model[0], model, [torch.ones(1, 3, 2, 2)])
+
+
+@runs_model(broken=_break)
+def check_q3(silent_channels: _SilentChannels) -> Wrong | None:
     if wrong := _wrong_channels(silent_channels):
         return wrong
     layer = _Scales().double()
-    model = add_foreign_hooks(nn.Sequential(_MinusOne(), layer, nn.Flatten()))
+    model = add_foreign_hooks(nn.Sequential(Applies(lambda x: x - 1), layer, nn.Flatten()))
     batches = [1.1 + 0.3 * torch.rand(2, 3, 16, 16).double()] * 2  # small numbers, at 256 places
     with record_registrations() as registered:
-        channels = _numbers(silent_channels(layer, model, batches), "silent_channels(…)")
+        channels = _read_channels(silent_channels(layer, model, batches), "silent_channels(…)")
     if channels != [1]:
         return Wrong(f"on a second model, whose layer has 3 channels, only channel 1 is silent; you found {channels}")
     if "forward" not in registered:
-        return Wrong("the channels are right, but you registered no forward hook; count in one")
-    breaking = nn.Sequential(BreakingLayer())
-    return (
-        Wrong(ERROR_HIDDEN) if hides_errors(lambda: silent_channels(breaking[0], breaking, [torch.ones(1)])) else None
-    )
+        return Wrong("the channels are right, but you registered no forward hook; use one")
+    return None
 
 
 class _Scales(nn.Module):
@@ -225,8 +194,8 @@ class _Scales(nn.Module):
         return x * self.factors.view(-1, 1, 1)
 
 
-def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], object]) -> Wrong | None:
-    layer, batches = _MinusOne(), _batches()
+def _wrong_channels(silent_channels: _SilentChannels) -> Wrong | None:
+    layer, batches = Applies(lambda x: x - 1), _batches()
     model = add_foreign_hooks(nn.Sequential(layer, nn.Flatten()))
     calls, kept = 0, []
 
@@ -243,13 +212,13 @@ def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], ob
     if calls < len(batches):
         times = "once" if calls == 1 else f"{calls} times"
         return Wrong(f"there are {len(batches)} batches, and you called the model {times}; call it with each of them")
-    channels = _numbers(answer, "silent_channels(…)")
+    channels = _read_channels(answer, "silent_channels(…)")
     if isinstance(channels, Wrong):
         return channels
     if sorted(channels) != [1, 4]:
         return Wrong(_why_not(channels))
-    if count_hooks(layer):
-        return Wrong("the channels are right, but your hook is still on the layer; remove its handle")
+    if left := count_hooks(model) - 1:
+        return Wrong(f"the channels are right, but {format_count(left)} still on the model; remove every handle")
     if kept[1] - kept[0] > _BATCHES[0]:
         return Wrong(
             f"the channels are right, but you kept the maps of {kept[1] - kept[0]} images; keep one number per channel"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,25 +11,19 @@ from hookscope import capture, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
 from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice import Wrong
-from hookscope_course.practice.check_helpers import (
-    ERROR_HIDDEN,
-    BreakingLayer,
-    add_foreign_hooks,
-    count_hooks,
-    hides_errors,
-)
+from hookscope_course.practice.check_helpers import add_foreign_hooks, count_hooks, format_count
+from hookscope_course.practice.exercise_kinds import returns, runs_model
+from hookscope_course.practice.probe_models import Applies
 
 
-def check_q1(layer: object) -> Wrong | None:
-    if not isinstance(layer, str):
-        return Wrong(f'the answer is a layer\'s name, as in "block1.conv", not a {layer.__class__.__name__}')
+def _why_not_layer(layer: str) -> str:
     net, five = patient(), samples.digit(5)
     try:
         find_layers(net, layer)
     except LayerNotFoundError as error:
-        return Wrong(str(error).replace("no layer", "there is no layer", 1))
+        return str(error).replace("no layer", "there is no layer", 1)
     if layer not in dict(net.named_modules()):
-        return Wrong(f"{layer!r} is a pattern, which can match several layers; give the name of one layer")
+        return f"{layer!r} is a pattern, which can match several layers; give the name of one layer"
     with torch.no_grad(), capture(net, lambda name, module: True) as seen:
         net(five)
     output = seen[layer].output if layer in seen else torch.ones(1)
@@ -38,38 +31,44 @@ def check_q1(layer: object) -> Wrong | None:
     if zeros < 100:
         below = f", because all its values are below 0, up to {output.max():.0f}" if output.max() < 0 else ""
         what = layer or "the whole network"
-        return Wrong(f"{zeros} % of what {what} returns is zero{below}; another layer returns nothing but zeros")
+        return f"{zeros} % of what {what} returns is zero{below}; another layer returns nothing but zeros"
     if layer == "block2":
-        return Wrong("block2 returns nothing but zeros because its last layer does; look at the layers inside it")
-    if layer != "block2.relu":
-        return Wrong(f"{layer} returns nothing but zeros, but so does the layer before it; which one was the first?")
-    return None
+        return "block2 returns nothing but zeros because its last layer does; look at the layers inside it"
+    return f"{layer} returns nothing but zeros, but so does the layer before it; which one was the first?"
 
 
-def check_q2(channel: object) -> Wrong | None:
-    if isinstance(channel, Tensor) and channel.numel() == 1:
-        channel = channel.item()
-    if isinstance(channel, np.integer):
-        channel = int(channel)
-    if isinstance(channel, bool) or not isinstance(channel, int):
-        return Wrong(f"the answer is the number of a channel, not a {channel.__class__.__name__}")
-    net = samples.digit_cnn()
-    with torch.no_grad(), capture(net, "block2.relu") as seen:
+check_q1 = returns("block2.relu", what='a layer\'s name, as in "block1.conv"', reasons=_why_not_layer)
+
+
+def _reach() -> tuple[Tensor, Tensor]:
+    """What each channel reaches on the standing bar, and on the lying one."""
+    with torch.no_grad(), capture(net := samples.digit_cnn(), "block2.relu") as seen:
         net(_bars())
     standing, lying = seen["block2.relu"].output.amax(dim=(2, 3))
+    return standing, lying
+
+
+def _prefer_standing() -> int:
+    standing, lying = _reach()
+    return int((standing - lying).argmax())
+
+
+def _why_not_channel(channel: int) -> str:
+    standing, lying = _reach()
     if not 0 <= channel < len(standing):
-        return Wrong(f"there is no channel {channel}; block2.relu has channels 0 to {len(standing) - 1}")
+        return f"there is no channel {channel}; block2.relu has channels 0 to {len(standing) - 1}"
     more = standing - lying
-    if channel == int(more.argmax()):
-        return None
     reached = f"channel {channel} reaches {standing[channel]:.2f} on the standing bar and {lying[channel]:.2f} lying"
     if channel == int(more.argmin()):
-        return Wrong(f"{reached}: of all channels, this one prefers the lying bar most")
+        return f"{reached}: of all channels, this one prefers the lying bar most"
     if channel == int(standing.argmax()):
-        return Wrong(f"{reached}: the highest of all, and nearly the same for both, so it prefers neither")
+        return f"{reached}: the highest of all, and nearly the same for both, so it prefers neither"
     if more[channel] > 0:
-        return Wrong(f"{reached}: it prefers the standing bar, but another channel does so more strongly")
-    return Wrong(f"{reached}: it does not prefer the standing bar")
+        return f"{reached}: it prefers the standing bar, but another channel does so more strongly"
+    return f"{reached}: it does not prefer the standing bar"
+
+
+check_q2 = returns(_prefer_standing, what="the number of a channel", reasons=_why_not_channel)
 
 
 def _bars() -> Tensor:
@@ -112,21 +111,14 @@ class _Adds(nn.Module):
         return x + self.get_buffer("numbers")
 
 
-class _Front(nn.Module):
-    """Hands on the first numbers of its input."""
-
-    def __init__(self, many: int) -> None:
-        super().__init__()
-        self.many = many
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, : self.many]
+def _take_first(many: int) -> Applies:
+    return Applies(lambda x: x[:, :many])
 
 
 def _adding() -> nn.Sequential:
     net = nn.Sequential()
     for name, numbers in _ADDED.items():
-        net.add_module(f"front{len(numbers)}", _Front(len(numbers)))
+        net.add_module(f"front{len(numbers)}", _take_first(len(numbers)))
         net.add_module(name, _Adds(numbers))
     return net.eval()
 
@@ -138,6 +130,7 @@ def _two_relus() -> nn.Sequential:
     return nn.Sequential(nn.ReLU(), nn.ReLU(), last).eval()
 
 
+@runs_model()
 def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
     x = torch.tensor([[3.0, -4.0]])
     cases = [
@@ -149,8 +142,8 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
     ]
     for number, (what, net, given, expected) in enumerate(cases):
         answer = most_changed(add_foreign_hooks(net), given)
-        if count_hooks(net):
-            return Wrong(f"your function left hooks on {what}; remove all handles")
+        if left := count_hooks(net):
+            return Wrong(f"{format_count(left)} still on {what}; remove every handle")
         if answer == expected:
             continue
         if answer is None:
@@ -170,5 +163,4 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         if answer in dict(net.named_modules()) and net.get_submodule(answer)._modules:
             return Wrong(f"for {what} you returned {answer!r}, which contains other layers; compare only the leaves")
         return Wrong(f"for {what} you returned {answer!r}, but {expected!r} changes its input more")
-    breaking = nn.Sequential(BreakingLayer())
-    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: most_changed(breaking, x)) else None
+    return None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.check_helpers import CALLS_NOTHING, add_foreign_hooks
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.check_helpers import CALLS_NOTHING, add_foreign_hooks, format_numbers
+from hookscope_course.practice.exercise_kinds import adds_hook, returns
+from hookscope_course.practice.probe_models import Applies
 
 
-class _ProductLayer(nn.Module):
+class _Product(nn.Module):
     """Returns x1 * x2 * W, with W = 5."""
 
     def __init__(self) -> None:
@@ -36,35 +37,29 @@ def _ten_times(module: nn.Module, grad_output: Any) -> tuple[Tensor]:
     return (10 * grad_output[0],)
 
 
-def check_q1(answer: object) -> Wrong | None:
-    if isinstance(answer, np.ndarray | Tensor):
-        answer = answer.flatten().tolist()
-    elif isinstance(answer, list | tuple):  # as [x1.grad, x2.grad, W.grad] has it
-        answer = [value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for value in answer]
-    numbers = isinstance(answer, Sequence) and all(isinstance(value, int | float) for value in answer)
-    if not isinstance(answer, Sequence) or not numbers or len(answer) != 3:
-        return Wrong(f"the answer is a list of three numbers, not {answer!r}")
-    product, x1, x2 = _ProductLayer(), _leaf(2.0), _leaf(3.0)
+def _grads() -> list[float]:
+    product, x1, x2 = _Product(), _leaf(2.0), _leaf(3.0)
     product.register_full_backward_hook(_stop_x1)
     product.register_full_backward_pre_hook(_ten_times)
-    product(x1, x2).backward()
-    expected = [float(tensor.grad) for tensor in (x1, x2, product.W) if tensor.grad is not None]
-    if list(answer) == expected:
-        return None
+    return [float(grad) for grad in torch.autograd.grad(product(x1, x2), (x1, x2, product.W))]
+
+
+def _why_not(answer: list[float]) -> str:
+    expected = _grads()
     if answer[0] != expected[0]:
-        return Wrong(f"`x1.grad` is not {answer[0]}: `stop_x1` decides in the end what `x1` gets")
+        return f"`x1.grad` is not {answer[0]}: `stop_x1` decides in the end what `x1` gets"
     if answer[1] == 0:
-        return Wrong("`x2.grad` is not 0: `stop_x1` returns `grad_input[1]` unchanged")
-    names = {1: "x2", 2: "W"}
-    place = next(place for place in names if answer[place] != expected[place])
-    return Wrong(f"`{names[place]}.grad` is not {answer[place]}: whose gradients does `ten_times` reach?")
+        return "`x2.grad` is not 0: `stop_x1` returns `grad_input[1]` unchanged"
+    name, found = ("x2", answer[1]) if answer[1] != expected[1] else ("W", answer[2])
+    return f"`{name}.grad` is not {found}: whose gradients does `ten_times` reach?"
 
 
-class _Take(nn.Module):
-    """Returns 2·first + 3·second + …, of tensors and numbers."""
+check_q1 = returns(_grads, what="a list of three numbers", reasons=_why_not)
 
-    def forward(self, *args: Any) -> Any:
-        return sum(factor * arg for factor, arg in enumerate(args, start=2))
+
+def _weigh(*args: Any) -> Any:
+    """2·first + 3·second + …, of tensors and numbers."""
+    return sum(factor * arg for factor, arg in enumerate(args, start=2))
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
@@ -74,7 +69,7 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
     for factor, hook in zip(factors, hooks, strict=True):
         if not callable(hook):
             return Wrong(f"`reverse({factor:g})` returned {hook!r}; it should return the hook")
-        take = add_foreign_hooks(_Take())
+        take = add_foreign_hooks(Applies(_weigh))
         take.register_full_backward_hook(hook)
         one = _leaf(1.0, 1.0, 1.0)
         try:
@@ -88,13 +83,13 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
             if "Boolean value of Tensor" in str(error):
                 return Wrong("your hook uses a gradient of three numbers as True or False; use `grad is None`")
             raise
-        if _numbers(one.grad) != [-2 * factor] * 3:
+        if _to_list(one.grad) != [-2 * factor] * 3:
             return Wrong(
                 f"with factor {factor:g}, the gradient 2 became {_one(one.grad)}; it should be {-2 * factor:g}"
             )
         first, second = _leaf(1.0), _leaf(1.0)
         take(first, second).sum().backward()
-        if _numbers(second.grad) != [-3 * factor]:
+        if _to_list(second.grad) != [-3 * factor]:
             return Wrong(
                 f"with two inputs and factor {factor:g}, the gradient 3 of the second became "
                 f"{_one(second.grad)}; it should be {-3 * factor:g}"
@@ -105,7 +100,7 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
             return Wrong(f"the layer was called with a tensor and a number, but your hook raised TypeError: {error}")
         first, second = (torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
         take(first, 4, second).sum().backward()
-        if _numbers(first.grad) != [[-2 * factor] * 3] * 2 or _numbers(second.grad) != [[-4 * factor] * 3] * 2:
+        if _to_list(first.grad) != [[-2 * factor] * 3] * 2 or _to_list(second.grad) != [[-4 * factor] * 3] * 2:
             return Wrong(
                 f"called with a tensor, a number and a tensor, the gradients 2 and 4 became {_one(first.grad)} and "
                 f"{_one(second.grad)}; they should be {-2 * factor:g} and {-4 * factor:g}"
@@ -122,13 +117,14 @@ def _wrong_in_a_linear(hook: Any, factor: float) -> Wrong | None:
     layer.register_full_backward_hook(hook)
     layer(x).sum().backward()
     if x.grad is None or not torch.equal(x.grad, -factor * torch.tensor([1.0, 500.25])):
-        return Wrong(f"after a Linear with the weights 1 and 500.25, [1, 500.25] became {_numbers(x.grad)}")
-    if _numbers(layer.weight.grad) != [[3.0, 4.0]]:
-        return Wrong(f"the gradient of the layer's own weight should stay [3, 4]; it is {_numbers(layer.weight.grad)}")
+        return Wrong(f"after a Linear with the weights 1 and 500.25, [1, 500.25] became {format_numbers(x.grad)}")
+    if _to_list(layer.weight.grad) != [[3.0, 4.0]]:
+        found = format_numbers(layer.weight.grad)
+        return Wrong(f"the gradient of the layer's own weight should stay [3, 4]; it is {found}")
     return None
 
 
-def _numbers(grad: Tensor | None) -> Any:
+def _to_list(grad: Tensor | None) -> Any:
     return None if grad is None else grad.tolist()
 
 
@@ -144,8 +140,7 @@ def _layer() -> nn.Linear:
     return layer
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
+@adds_hook()
 def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
     cases = {
         "": (True, 1, 1),
@@ -182,8 +177,8 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
         layer.zero_grad()
         layer(torch.tensor([[3.0]])).sum().backward()
         if layer.weight.grad is None or layer.weight.grad.item() != 1.5:
-            found = _numbers(layer.weight.grad)
-            return Wrong(f"in `eval()`, with `zero_grad()` before each pass, pass {passes} gave {found}, not [[1.5]]")
+            grad = format_numbers(layer.weight.grad)
+            return Wrong(f"in `eval()`, with `zero_grad()` before each pass, pass {passes} gave {grad}, not [1.5]")
     layer, arrives = _layer(), torch.ones(1, 1)
     half_speed(layer)
     torch.autograd.backward(layer.weight, arrives)  # this very tensor reaches the hook

@@ -9,15 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.check_helpers import (
-    CALLS_NOTHING,
-    ERROR_HIDDEN,
-    BreakingLayer,
-    add_foreign_hooks,
-    count_hooks,
-    hides_errors,
-)
+from hookscope_course.practice import Wrong, allows
+from hookscope_course.practice.check_helpers import add_foreign_hooks, count_hooks, format_count, format_numbers
+from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.probe_models import make_broken
 
 
 def _linear(*weights: float) -> nn.Linear:
@@ -27,17 +22,18 @@ def _linear(*weights: float) -> nn.Linear:
     return layer
 
 
-def _numbers(value: object) -> str:
-    if not isinstance(value, Tensor):
-        return repr(value)
-    return "[" + ", ".join(f"{number:g}" for number in value.flatten().tolist()) + "]"
-
-
 def _left(model: nn.Module) -> Wrong | None:
-    return Wrong("your hook is still on the model; remove it") if count_hooks(model) else None
+    left = count_hooks(model)
+    return Wrong(f"{format_count(left)} still on the model; remove every handle") if left else None
+
+
+def _break_block(input_gradient: Callable[..., Any]) -> tuple[nn.Module, Callable[[], object]]:
+    model = make_broken()
+    return model, lambda: input_gradient(model, model[1], torch.ones(1, 2))
 
 
 @allows("parameter grad")
+@runs_model(broken=_break_block)
 def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
     block = nn.Sequential(_linear(3.0), _linear(5.0))
     model = add_foreign_hooks(nn.Sequential(OrderedDict(stem=_linear(2.0), block=block, head=_linear(7.0))))
@@ -57,7 +53,9 @@ def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> W
         210.0: "is the gradient of the model's input, from before the stem",
     }
     said = reasons.get(got or 0, "is not it")
-    return Wrong(f"the output is 7 · 5 · 3 · (the block's input), so the gradient is 105. {_numbers(gradient)} {said}")
+    return Wrong(
+        f"the output is 7 · 5 · 3 · (the block's input), so the gradient is 105. {format_numbers(gradient)} {said}"
+    )
 
 
 class _Plus(nn.Module):
@@ -104,7 +102,7 @@ def _first_row(expected: Tensor, found: Tensor) -> str:
 
 
 def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
-    """Try a model of other sizes, and one that raises."""
+    """Try models of other sizes, and with ways around the block."""
     stem, block, head = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Linear(4, 2)
     model, x = nn.Sequential(stem, block, head).double(), torch.randn(5, 2, dtype=torch.float64)
     inside = stem(x).detach().requires_grad_()
@@ -121,16 +119,16 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [28.0]:
         return Wrong(
             "in a third model the block returns 3 · (its input) + (its input), and the head multiplies that by 7, so "
-            f"the gradient of its input is 28; you returned {_numbers(gradient)}"
+            f"the gradient of its input is 28; you returned {format_numbers(gradient)}"
         )
     beside = _Skip()
     gradient = input_gradient(beside, beside.block, torch.tensor([[1.0]]))
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [15.0]:
         return Wrong(
             "in a fourth model the input also bypasses the block, times 100: 15 comes back through the block, "
-            f"and you returned {_numbers(gradient)}"
+            f"and you returned {format_numbers(gradient)}"
         )
-    return _wrong_first_block(input_gradient) or _wrong_when_it_breaks(input_gradient, x)
+    return _wrong_first_block(input_gradient)
 
 
 def _wrong_first_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
@@ -145,34 +143,20 @@ def _wrong_first_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], 
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [105.0]:
         return Wrong(
             "in a fifth model the block comes first, so the gradient of its input is 7 · 5 · 3 = 105; you returned "
-            f"{_numbers(gradient)}"
+            f"{format_numbers(gradient)}"
         )
     return None
 
 
-def _wrong_when_it_breaks(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any], x: Tensor) -> Wrong | None:
-    breaking = nn.Sequential(nn.Linear(2, 2), BreakingLayer()).double()
-    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: input_gradient(breaking, breaking[1], x)) else None
-
-
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any]) -> Wrong | None:
-    for shape, bias in (((3, 2), True), ((3, 2), False), ((2,), True), ((4, 3, 2), True)):
-        if wrong := _log_of(log_weight, nn.Linear(2, 5, bias=bias), torch.randn(shape)):
-            return wrong
-    return None
-
-
-def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear, x: Tensor) -> Wrong | None:
+@adds_hook(((3, 2), True), ((3, 2), False), ((2,), True), ((4, 3, 2), True), right="the log is right")
+def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any], shape: tuple[int, ...], bias: bool) -> Wrong | None:
     """Look at the log after two passes, the first with all ones as gradient of the output, the second with twos."""
+    layer, x = nn.Linear(2, 5, bias=bias), torch.randn(shape)
     case = f"a Linear layer {'with' if layer.bias is not None else 'without'} bias and input {tuple(x.shape)}"
     (first,) = torch.autograd.grad(layer(x).sum(), layer.weight)
     log: list[Any] = []
     add_foreign_hooks(layer)
-    handle = log_weight(layer, log)
-    if not hasattr(handle, "remove") or isinstance(handle, list):
-        return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can be removed")
+    log_weight(layer, log)
     for factor in (1, 2):
         (factor * layer(x)).sum().backward()
     if len(log) != 2:
@@ -198,19 +182,13 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
             return Wrong("after `zero_grad()`, the log does not hold the gradient of that pass")
     if len(log) != 4:
         return Wrong(f"after four backward passes the log has {len(log)} entries, not 4")
-    handle.remove()
-    layer(x).sum().backward()
-    return Wrong("`remove()` on the handle you returned did not remove your hook") if len(log) > 4 else None
+    return None
 
 
 @allows("parameter grad")
+@runs_model()
 def check_q3(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    breaking = nn.Sequential(nn.ReLU(), BreakingLayer())
-    return (
-        _wrong_guided(guided)
-        or _wrong_on_a_batch(guided)
-        or (Wrong(ERROR_HIDDEN) if hides_errors(lambda: guided(breaking, torch.ones(1, 1))) else None)
-    )
+    return _wrong_guided(guided) or _wrong_on_a_batch(guided)
 
 
 def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
@@ -241,7 +219,7 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
     if not isinstance(gradient, Tensor) or gradient.item() != -1:
         return Wrong(
             "with y = -(x + relu(x)), -1 arrives at both terms: the ReLU passes nothing back, and x keeps the other "
-            f"-1. Yours is {_numbers(gradient)}: a hook that writes into the gradient it gets, or that is on `x` "
+            f"-1. Yours is {format_numbers(gradient)}: a hook that writes into the gradient it gets, or that is on `x` "
             "itself, reaches the other term as well"
         )
     return None
@@ -273,7 +251,7 @@ def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         if wrong := _left(model):
             return wrong
         if not isinstance(gradient, Tensor) or gradient.shape != (1, 1):
-            return Wrong(f"your function returned {_numbers(gradient)}; it should return the gradient of x")
+            return Wrong(f"your function returned {format_numbers(gradient)}; it should return the gradient of x")
         if gradient.item() != 3:
             same = ": the plain gradient, so what your hooks computed did not count" * (gradient.item() == -1)
             return Wrong(

@@ -10,19 +10,18 @@ from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows
 from hookscope_course.practice.check_helpers import (
-    ERROR_HIDDEN,
     BreakingLayer,
     add_foreign_hooks,
     count_hooks,
     fill_grads,
     format_count,
     have_grads_changed,
-    hides_errors,
     is_close,
 )
+from hookscope_course.practice.exercise_kinds import runs_model
 
 
-class _ReadsPositions(nn.Module):
+class _Reads(nn.Module):
     """Two convolutions and a head that cares for positions."""
 
     def __init__(self, high: int, wide: int, dtype: torch.dtype = torch.float64) -> None:
@@ -59,20 +58,15 @@ class _ReadsPositions(nn.Module):
 _Versus = Callable[[nn.Module, nn.Module, Tensor, int, int], object]
 
 
-def check_q1(versus: _Versus) -> Wrong | None:
-    for high, wide, name, batch in ((5, 4, "second", 1), (4, 6, "second", 3), (3, 5, "first", 2)):
-        if wrong := _wrong_versus(versus, high, wide, name, batch):
-            return wrong
-    model = _ReadsPositions(4, 4)
+def _break_head(versus: _Versus) -> tuple[nn.Module, Callable[[], object]]:
+    model = _Reads(4, 4)
     model.head = BreakingLayer()
-    told = hides_errors(lambda: versus(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 1))
-    if left := count_hooks(model):
-        return Wrong(f"a layer raised an error, and {format_count(left)} still on the model; use `with` or `finally`")
-    return Wrong(ERROR_HIDDEN) if told else None
+    return model, lambda: versus(model, model.second, torch.rand(1, 1, 4, 4, dtype=torch.float64), 0, 1)
 
 
-def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) -> Wrong | None:
-    model, x = _ReadsPositions(high, wide), torch.randn(batch, 1, high, wide, dtype=torch.float64)
+@runs_model((5, 4, "second", 1), (4, 6, "second", 3), (3, 5, "first", 2), broken=_break_head, comes_off=True)
+def check_q1(versus: _Versus, high: int, wide: int, name: str, batch: int) -> Wrong | None:
+    model, x = _Reads(high, wide), torch.randn(batch, 1, high, wide, dtype=torch.float64)
     layer = model.get_submodule(name)
     a, b = torch.randperm(5)[:2].tolist()
     with torch.enable_grad():
@@ -114,23 +108,16 @@ def _wrong_versus(versus: _Versus, high: int, wide: int, name: str, batch: int) 
 _Draw = Callable[[nn.Module, Tensor], Tensor]
 
 
+def _break_draw(control: Callable[[_Draw, nn.Module, Tensor], object]) -> tuple[nn.Module, Callable[[], object]]:
+    model, breaks = _Reads(4, 4), BreakingLayer()
+    return model, lambda: control(breaks, model, torch.rand(1, 1, 4, 4, dtype=torch.float64))
+
+
 @allows("random")
-def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object]) -> Wrong | None:
-    for kind in ("opposite", "alike", "anything"):
-        if wrong := _wrong_control(control, kind):
-            return wrong
-    model = _ReadsPositions(4, 4)
-    x = torch.rand(1, 1, 4, 4, dtype=torch.float64)
-
-    def breaks(model: nn.Module, x: Tensor) -> Tensor:
-        return BreakingLayer()(x)  # type: ignore[no-any-return]
-
-    return Wrong(ERROR_HIDDEN) if hides_errors(lambda: control(breaks, model, x)) else None
-
-
-def _wrong_control(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -> Wrong | None:
+@runs_model(("opposite",), ("alike",), ("anything",), broken=_break_draw)
+def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -> Wrong | None:
     dtype = torch.float32 if kind == "alike" else torch.float64
-    model, x = add_foreign_hooks(_ReadsPositions(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
+    model, x = add_foreign_hooks(_Reads(5, 4, dtype)), torch.randn(1, 1, 5, 4, dtype=dtype)
     mine = torch.randn(5, 4, dtype=dtype) + 3
     other = {"opposite": 1 - 2 * mine, "alike": mine.clone(), "anything": torch.randn(5, 4, dtype=dtype) - 1}[kind]
     before = {name: values.clone() for name, values in model.state_dict().items()}

@@ -403,8 +403,8 @@ BREAKS = [
     Break(
         "c05",
         "lessons/08_module_backward_hooks/checks_08.py",
-        "        if _numbers(one.grad) != [-2 * factor] * 3:\n",
-        "        if _numbers(one.grad) == [2 * factor] * 3:\n",
+        "        if _to_list(one.grad) != [-2 * factor] * 3:\n",
+        "        if _to_list(one.grad) == [2 * factor] * 3:\n",
         "the check of exercise 8.2 accepts a hook that does not multiply by the factor",
         (r"solutions?\b|cheats?\b|exercises", r"checks_|check\("),
         ("tests/course/test_exercises", "tests/course/test_cheats"),

@@ -412,9 +412,11 @@ class WatchedCall:
     Args:
         model: it gets hooks of somebody else's on each module.
         call: calls the answer.
+        own: how many hooks of the check are on the model.
 
     Attributes:
         result: what the answer returned.
+        left: how many hooks it has left on the model.
         outputs: copies of what the model returned, for each time that it ran.
         registered: which kinds of hooks were registered, as in `record_registrations`.
 
@@ -429,11 +431,12 @@ class WatchedCall:
 
     """
 
-    def __init__(self, model: nn.Module, call: Callable[[], Any]) -> None:
-        self.model, self.outputs, self._graphs = model, list[Tensor](), list[bool]()
+    def __init__(self, model: nn.Module, call: Callable[[], Any], own: int = 0) -> None:
+        self.outputs, self._graphs = list[Tensor](), list[bool]()
         recorder = add_foreign_hooks(model).register_forward_hook(self._note)
         with recorder, record_registrations() as self.registered:
             self.result = call()
+        self.left = count_hooks(model) - own
         if not self.outputs:
             raise Wrong(
                 "your function never called `model(x)`; call the model, so that each layer gets its input from the "
@@ -453,8 +456,8 @@ class WatchedCall:
             hook: the kind of hook that the exercise asks for; "" for any, or none.
 
         """
-        if left := count_hooks(self.model):
-            return Wrong(f"{right}, but {format_count(left)} still on the model; remove every handle")
+        if self.left > 0:
+            return Wrong(f"{right}, but {format_count(self.left)} still on the model; remove every handle")
         if hook and hook not in self.registered:
             return Wrong(f"{right}, but you registered no {hook} hook; use one")
         if len(self.outputs) > 1:
