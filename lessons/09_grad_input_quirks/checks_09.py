@@ -29,7 +29,7 @@ def _left(model: nn.Module) -> Wrong | None:
 
 def _break_block(input_gradient: Callable[..., Any]) -> tuple[nn.Module, Callable[[], object]]:
     model = make_broken()
-    return model, lambda: input_gradient(model, model[1], torch.ones(1, 2))
+    return model, lambda: input_gradient(model, model[-1], torch.ones(1, 2))
 
 
 @allows("parameter grad")

@@ -8,35 +8,24 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from hookscope import capture
 from hookscope.samples import StoryLM
-from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice import Wrong
 from hookscope_course.practice.check_helpers import (
-    CALLS_NOTHING,
-    ERROR_HIDDEN,
     BreakingLayer,
     add_foreign_hooks,
     count_hooks,
     format_count,
-    hides_errors,
     record_registrations,
 )
+from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
 
 # -- what a block adds ----------------------------------------------------------------------------------------------
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q1(keep_added: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
-    for width, blocks, asked, dtype in ((8, 2, 1, torch.float32), (12, 3, 1, torch.float64)):
-        if wrong := _wrong_added(keep_added, width, blocks, asked, dtype):
-            return wrong
-    return None
-
-
-def _wrong_added(
+@adds_hook((8, 2, 1, torch.float32), (12, 3, 1, torch.float64), right="the list is right")
+def check_q1(
     keep_added: Callable[[nn.Module, list[Tensor]], Any], width: int, blocks: int, asked: int, dtype: torch.dtype
 ) -> Wrong | None:
     model: Any = StoryLM(width=width, heads=2, blocks=blocks).to(dtype).eval()
@@ -47,7 +36,7 @@ def _wrong_added(
     before = [_seen_at(model, asked, text) for text in texts]
     add_foreign_hooks(model)
     store: list[Tensor] = []
-    handle = keep_added(model.blocks[asked], store)
+    keep_added(model.blocks[asked], store)
     for done, (text, parts) in enumerate(zip(texts, before, strict=True)):
         with torch.no_grad():
             logits = model(text)
@@ -55,11 +44,6 @@ def _wrong_added(
             return wrong
         if not torch.equal(logits, parts["logits"]):
             return Wrong("with your hook, the model returns something else; the hook should only store")
-    if not isinstance(handle, RemovableHandle):
-        return Wrong(f"the list is right, but `keep_added` returned {handle!r}; return the handle")
-    handle.remove()
-    if count_hooks(model):
-        return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
 
@@ -120,21 +104,13 @@ class _ReadsHiddenStates(nn.Module):
         return result if mask is None else result + mask.sum()
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any]) -> Wrong | None:
-    for width, dtype in ((4, torch.float32), (6, torch.float64)):
-        if wrong := _wrong_counts(count_tokens, _ReadsHiddenStates(width, dtype)):
-            return wrong
-    return None
-
-
-def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _ReadsHiddenStates) -> Wrong | None:
-    width, dtype = len(module.weight), module.weight.dtype
+@adds_hook((4, torch.float32), (6, torch.float64), right="the counts are right")
+def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any], width: int, dtype: torch.dtype) -> Wrong | None:
+    module = _ReadsHiddenStates(width, dtype)
     counts: list[int] = []
     add_foreign_hooks(module)
     with record_registrations() as registered:
-        handle = count_tokens(module, counts)
+        count_tokens(module, counts)
     lengths = (torch.randperm(7)[:5] + 3).tolist()  # from 3 on, so that no length is a number of texts
     ways = (
         "passed by name",
@@ -169,12 +145,7 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
     if not module.training:
         return Wrong("the module was in `train()`, but now it is in `eval()`; the hook should only count")
     if "forward pre" not in registered:
-        return Wrong("the counts are right, but you did not use a pre-hook; register one")
-    if not isinstance(handle, RemovableHandle):
-        return Wrong(f"the counts are right, but `count_tokens` returned {handle!r}; return the handle")
-    handle.remove()
-    if count_hooks(module):
-        return Wrong("`remove()` on the handle you returned did not remove your hook")
+        return Wrong("the counts are right, but you registered no forward pre hook; use one")
     return None
 
 
@@ -201,18 +172,42 @@ def _wrong_count(new: list[int], x: Tensor, way: str) -> Wrong | None:
 # -- a logit lens ---------------------------------------------------------------------------------------------------
 
 
-def check_q3(first_guesses: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
-    for width, blocks, tokens, dtype in ((8, 3, 4, torch.float32), (12, 4, 7, torch.float64)):
-        if wrong := _wrong_guesses(first_guesses, *_lens_case(width, blocks, tokens, dtype)):
-            return wrong
+def _break_block(first_guesses: Callable[..., object]) -> tuple[nn.Module, Callable[[], object]]:
     model, text, _ = _lens_case(8, 2, 3, torch.float32)
     model.blocks[1] = BreakingLayer()
-    told = hides_errors(lambda: first_guesses(model, text))
+    return model, lambda: first_guesses(model, text)
+
+
+@runs_model((8, 3, 4, torch.float32), (12, 4, 7, torch.float64), broken=_break_block, comes_off=True)
+def check_q3(
+    first_guesses: Callable[[nn.Module, Tensor], object], width: int, blocks: int, tokens: int, dtype: torch.dtype
+) -> Wrong | None:
+    model, text, read = _lens_case(width, blocks, tokens, dtype)
+    result = first_guesses(add_foreign_hooks(model), text)
     if left := count_hooks(model):
+        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if isinstance(result, Tensor) and result.dim() == 1:
+        result = result.tolist()
+    if not isinstance(result, list | tuple):
+        return Wrong(f"your function returned {result!r}; return a list with one token for each block")
+    if not all(
+        isinstance(token, int | np.integer) or (isinstance(token, Tensor) and token.dim() == 0) for token in result
+    ):
+        return Wrong(f"your list begins with {result[0]!r}; each entry is a token, a number")
+    found, expected = [int(token) for token in result], read["right"]
+    if found == expected:
+        return None
+    for reason, tokens in read.items():
+        if found == tokens:
+            return Wrong(f"you have {found}, not {expected}: {reason}")
+    words = model.head.out_features
+    if any(not 0 <= token < words for token in found):
         return Wrong(
-            f"a block raised an error, and {format_count(left)} still on the model; remove them in a `finally`"
+            f"you have {found}, but there are only {words} tokens; use `argmax` over the scores of one position"
         )
-    return Wrong(ERROR_HIDDEN) if told else None
+    if len(found) != len(expected):
+        return Wrong(f"the model has {len(expected)} blocks, but your list has {len(found)} entries")
+    return Wrong(f"you have {found}, but the lens reads {expected}")
 
 
 def _lens_case(width: int, blocks: int, tokens: int, dtype: torch.dtype) -> tuple[Any, Tensor, dict[str, list[int]]]:
@@ -248,33 +243,3 @@ def _lenses(model: Any, text: Tensor) -> dict[str, list[int]]:
                 [after - before for after, before in zip(returned, given, strict=True)]
             ),
         }
-
-
-def _wrong_guesses(
-    first_guesses: Callable[[nn.Module, Tensor], object], model: Any, text: Tensor, read: dict[str, list[int]]
-) -> Wrong | None:
-    result = first_guesses(add_foreign_hooks(model), text)
-    if left := count_hooks(model):
-        return Wrong(f"{format_count(left)} still on the model; remove every handle")
-    if isinstance(result, Tensor) and result.dim() == 1:
-        result = result.tolist()
-    if not isinstance(result, list | tuple):
-        return Wrong(f"your function returned {result!r}; return a list with one token for each block")
-    if not all(
-        isinstance(token, int | np.integer) or (isinstance(token, Tensor) and token.dim() == 0) for token in result
-    ):
-        return Wrong(f"your list begins with {result[0]!r}; each entry is a token, a number")
-    found, expected = [int(token) for token in result], read["right"]
-    if found == expected:
-        return None
-    for reason, tokens in read.items():
-        if found == tokens:
-            return Wrong(f"you have {found}, not {expected}: {reason}")
-    words = model.head.out_features
-    if any(not 0 <= token < words for token in found):
-        return Wrong(
-            f"you have {found}, but there are only {words} tokens; use `argmax` over the scores of one position"
-        )
-    if len(found) != len(expected):
-        return Wrong(f"the model has {len(expected)} blocks, but your list has {len(found)} entries")
-    return Wrong(f"you have {found}, but the lens reads {expected}")

@@ -11,14 +11,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from hookscope import attention, capture
 from hookscope.samples import STORY_WORDS, StoryLM, story_lm, story_tokens
 from hookscope.samples.stories import SelfAttention
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
-    CALLS_NOTHING,
     ERROR_HIDDEN,
     BreakingLayer,
     add_foreign_hooks,
@@ -26,18 +24,7 @@ from hookscope_course.practice.check_helpers import (
     format_count,
     hides_errors,
 )
-
-
-def _hooks_on(model: nn.Module) -> int:
-    return count_hooks(model)
-
-
-_GONE = "a hook that was on the model before is gone; remove only your own"
-
-
-def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
-    """Stand on a model as a hook that is not the answer's."""
-
+from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
 
 # -- one row ------------------------------------------------------------------------------------------------------
 
@@ -54,22 +41,24 @@ class _Keeps(nn.Module):
         return self.kept
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q1(patch_row: Callable[[nn.Module, int, Tensor], Any]) -> Wrong | None:
-    for texts, tokens, width, dtype in ((2, 5, 4, torch.float32), (3, 7, 6, torch.float64)):
-        for position in (1, tokens - 2):
-            layer = _Keeps()
-            x, values = (torch.rand(shape, dtype=dtype) for shape in ((texts, tokens, width), (texts, width)))
-            if wrong := _wrong_row(patch_row, layer, position, x, values):
-                return wrong
-    return None
-
-
-def _wrong_row(
-    patch_row: Callable[[nn.Module, int, Tensor], Any], layer: _Keeps, position: int, x: Tensor, values: Tensor
+@adds_hook(
+    (2, 5, 4, 1, torch.float32),
+    (2, 5, 4, 3, torch.float32),
+    (3, 7, 6, 1, torch.float64),
+    (3, 7, 6, 5, torch.float64),
+    right="the row is right",
+)
+def check_q1(
+    patch_row: Callable[[nn.Module, int, Tensor], Any],
+    texts: int,
+    tokens: int,
+    width: int,
+    position: int,
+    dtype: torch.dtype,
 ) -> Wrong | None:
-    handle, asked = patch_row(layer, position, values), x.clone()
+    x, values = (torch.rand(shape, dtype=dtype) for shape in ((texts, tokens, width), (texts, width)))
+    layer, asked = _Keeps(), x.clone()
+    patch_row(layer, position, values)
     try:
         layer(torch.rand_like(x))
         output = layer(x)  # a hook fires at each call
@@ -91,10 +80,7 @@ def _wrong_row(
     others = [place for place in range(x.shape[1]) if place != position]
     if not torch.equal(output[:, others], 2 * x[:, others]):
         return Wrong(f"row {position} is right, but you also changed other rows")
-    if not isinstance(handle, RemovableHandle):
-        return Wrong(f"the row is right, but `patch_row` returned {handle!r}; return the handle")
-    handle.remove()
-    return Wrong("`remove()` on the handle you returned did not remove your hook") if _hooks_on(layer) else None
+    return None
 
 
 # -- how much a patch restores --------------------------------------------------------------------------------------
@@ -121,7 +107,7 @@ def check_q2(restored: Restores) -> Wrong | None:
         model.head = _BreaksLater(run)  # type: ignore[assignment]
         layer, texts = model.blocks[0].attn, torch.randint(60, (1, 4))
         told = hides_errors(lambda: restored(model, layer, 2, texts, texts.flip(1), _measure))  # type: ignore[arg-type]  # noqa: B023
-        if left := _hooks_on(model):
+        if left := count_hooks(model):
             return Wrong(
                 f"a layer raised an error in the {after} run, and {format_count(left)} still on the model; "
                 f"use `with` or "
@@ -181,7 +167,7 @@ def _wrong_share(
     there = patched(corrupted, rows, one)
     expected = (there - low) / (high - low)
     answer = restored(add_foreign_hooks(model), layer, at, clean, corrupted, _measure)
-    if left := _hooks_on(model):
+    if left := count_hooks(model):
         return Wrong(f"{format_count(left)} still on the model; remove every handle")
     if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
         answer = answer.item()
@@ -223,17 +209,23 @@ _HEADS, _WIDTH = 4, 16
 _NOUNS = [*STORY_WORDS[11:27], *STORY_WORDS[35:51]]
 
 
+def _break_logits(copying_head: Callable[..., object]) -> tuple[nn.Module, Callable[[], object]]:
+    model = story_lm()
+    model.head = BreakingLayer()  # type: ignore[assignment]
+    return model, lambda: copying_head(model, story_tokens("the dog the dog"))
+
+
 @allows("hooks")
+@runs_model(broken=_break_logits, comes_off=True)
 def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
     places = torch.randperm(_HEADS).tolist()
     for length, place, decoy in zip((8, 6, 8, 7), places, (True, True, False, True), strict=True):
         model = _reordered(place, decoy).to(torch.float32 if decoy else torch.float64)
         rows = torch.cat([story_tokens(words + words) for words in (random.sample(_NOUNS, length) for _ in range(20))])
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        model.blocks[0].register_forward_hook(_somebody_elses)
-        answer = copying_head(model, rows)
-        if (left := _hooks_on(model)) != 1:
-            return Wrong(f"{format_count(left - 1)} still on the model; remove every handle" if left else _GONE)
+        answer = copying_head(add_foreign_hooks(model), rows)
+        if left := count_hooks(model):
+            return Wrong(f"{format_count(left)} still on the model; remove every handle")
         if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
             return Wrong("the weights of the model have changed; use a hook to replace the head by zeros")
         if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
@@ -242,12 +234,7 @@ def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
             return Wrong(f"your function returned {answer!r}; return a number from 0 to {_HEADS - 1}")
         if wrong := _wrong_head(model, rows, length, answer):
             return wrong
-    broken = story_lm()
-    broken.head = BreakingLayer()  # type: ignore[assignment]
-    told = hides_errors(lambda: copying_head(broken, rows))
-    if left := _hooks_on(broken):
-        return Wrong(f"a layer raised an error, and {format_count(left)} still on the model; use `with` or `finally`")
-    return Wrong(ERROR_HIDDEN) if told else None
+    return None
 
 
 def _attention_of(model: StoryLM) -> SelfAttention:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from hookscope import census
 from hookscope.samples import STORY_WORDS, story_lm, story_tokens
 from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
-from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice import Wrong, allows
 from hookscope_course.practice.check_helpers import (
-    CALLS_NOTHING,
     ERROR_HIDDEN,
     BreakingLayer,
     add_foreign_hooks,
@@ -23,35 +20,9 @@ from hookscope_course.practice.check_helpers import (
     format_count,
     hides_errors,
 )
+from hookscope_course.practice.exercise_kinds import adds_hook, returns
 
-_PROMPT, _NEW = 7, 5
 _WORDS = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)
-
-
-def check_q1(result: object) -> Wrong | None:
-    if isinstance(result, Tensor | np.generic) and result.ndim == 0:
-        result = result.item()
-    if isinstance(result, float) and result.is_integer():
-        result = int(result)
-    if isinstance(result, bool) or not isinstance(result, int):
-        return Wrong(f"the answer is an integer, and you passed a {result.__class__.__name__}")
-    expected = _steered()
-    if result == expected:
-        return None
-    reasons = {
-        _NEW
-        - 1: f"{_NEW - 1} are the calls with one token; the first call also steers a token: the last one of the prompt",
-        _NEW + 1: "one too many: the last new token is never passed to the model",
-        _PROMPT + _NEW: "that would be all tokens; in each call, `-1` is only one of them",
-        _PROMPT + _NEW - 1: "that is how many tokens the model reads; in each call, `-1` is one of them",
-        1: "the first call steers one token, and then there are more calls",
-        _PROMPT: "those are the tokens of the prompt; in the first call, `-1` is one of them",
-    }
-    return Wrong(
-        reasons.get(
-            result, f"it is not {result}; how often is the layer called, and how many tokens does each call have?"
-        )
-    )
 
 
 def _steered() -> int:
@@ -65,10 +36,25 @@ def _steered() -> int:
     def note(module: nn.Module, args: Any, output: Tensor) -> None:
         hit.append(sum(hit) + output.shape[1])
 
-    prompt = torch.arange(_PROMPT)[None]
+    prompt = torch.arange(7)[None]
     with torch.no_grad(), gpt.transformer.h[0].register_forward_hook(note):
-        gpt.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=_NEW, do_sample=False)
+        gpt.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=5, do_sample=False)
     return len(set(hit))
+
+
+check_q1 = returns(
+    _steered,
+    what="an integer",
+    reasons={
+        4: "4 are the calls with one token; the first call also steers a token: the last one of the prompt",
+        6: "one too many: the last new token is never passed to the model",
+        12: "that would be all tokens; in each call, `-1` is only one of them",
+        11: "that is how many tokens the model reads; in each call, `-1` is one of them",
+        1: "the first call steers one token, and then there are more calls",
+        7: "those are the tokens of the prompt; in the first call, `-1` is one of them",
+    },
+    otherwise="it is not {answer}; how often is the layer called, and how many tokens does each call have?",
+)
 
 
 # -- one token of the prompt --------------------------------------------------------------------------------------
@@ -86,19 +72,13 @@ class _Layer(nn.Module):
         return self.returned
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
-def check_q2(edit_at: Callable[[nn.Module, int, Tensor], Any]) -> Wrong | None:
-    for cache, width, dtype in ((True, 3, torch.float32), (False, 4, torch.float64), (True, 5, torch.float64)):
-        if wrong := _wrong_edits(edit_at, cache, _Layer(width, dtype)):
-            return wrong
-    return None
-
-
-def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, layer: _Layer) -> Wrong | None:
-    width, dtype, place = len(layer.weight), layer.weight.dtype, int(torch.randint(1, 5, ()))
+@adds_hook((True, 3, torch.float32), (False, 4, torch.float64), (True, 5, torch.float64), right="the edits are right")
+def check_q2(
+    edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, width: int, dtype: torch.dtype
+) -> Wrong | None:
+    layer, place = _Layer(width, dtype), int(torch.randint(1, 5, ()))
     vector = torch.rand(width, dtype=dtype) + 1
-    handle = edit_at(layer, place, vector.clone())
+    edit_at(layer, place, vector.clone())
     lengths = (torch.randperm(4)[:2] + 6).tolist()
     for which, length in zip(("first", "second"), lengths, strict=True):  # prompts, one after the other
         new = [1, 1, 1] if cache else [length + 1, length + 2, length + 3]
@@ -127,11 +107,6 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
                 )
             if wrong := _wrong_edit(output, plain, wanted, said):
                 return wrong
-    if not isinstance(handle, RemovableHandle):
-        return Wrong(f"the edits are right, but `edit_at` returned {handle!r}; return the handle")
-    handle.remove()
-    if len(census(layer, include_global=False)):
-        return Wrong("`remove()` on the handle you returned did not remove your hook")
     return None
 
 

@@ -8,22 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
-    ERROR_HIDDEN,
-    BreakingLayer,
     add_foreign_hooks,
     count_hooks,
     fill_grads,
     format_count,
     have_grads_changed,
-    hides_errors,
     is_close,
 )
+from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.probe_models import make_broken
 
 _OTHER_GRADS = "your code changed a `.grad` of the model; `torch.autograd.grad` changes none of them"
-_LEFT = "a layer raised an error, and {} still on the model; use `with` or `finally`"
 
 
 # -- the part of each call ------------------------------------------------------------------------------------------
@@ -66,21 +64,18 @@ class _Calls(nn.Module):
         return x.square().sum() if self.chain else loss
 
 
-def check_q1(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object]) -> Wrong | None:
-    for width, samples, chain in ((3, (4, 4, 4), True), (2, (1, 3, 2, 5), False), (4, (2, 2), True), (3, (1,), True)):
-        model = _Calls(width, samples, chain)
-        wrong = _wrong_parts(parts_of, model)
-        if wrong:
-            return wrong
-    breaking = nn.Sequential(nn.Linear(2, 2), BreakingLayer())
-    told = hides_errors(lambda: parts_of(breaking[0], lambda: breaking(torch.ones(1, 2)).sum()))
-    if left := count_hooks(breaking):
-        return Wrong(_LEFT.format(format_count(left)))
-    return Wrong(ERROR_HIDDEN) if told else None
+def _break(parts_of: Callable[..., object]) -> tuple[nn.Module, Callable[[], object]]:
+    model = make_broken()
+    return model, lambda: parts_of(model[0], lambda: model(torch.ones(1, 2)).sum())
 
 
-def _wrong_parts(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], model: _Calls) -> Wrong | None:
-    many = len(model.inputs)
+@runs_model(
+    (3, (4, 4, 4), True), (2, (1, 3, 2, 5), False), (4, (2, 2), True), (3, (1,), True), broken=_break, comes_off=True
+)
+def check_q1(
+    parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], width: int, samples: Sequence[int], chain: bool
+) -> Wrong | None:
+    model, many = _Calls(width, samples, chain), len(samples)
     with torch.enable_grad():
         copies = [model.layer.weight.detach().clone().requires_grad_() for _ in range(many)]
         right = torch.autograd.grad(model.weighted(copies), copies)
@@ -125,11 +120,7 @@ def _wrong_parts(parts_of: Callable[[nn.Module, Callable[[], Tensor]], object], 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(private_sum: Callable[[Tensor, Tensor, float], object]) -> Wrong | None:
-    for samples, wide, out, dtype in (
-        (6, 4, 5, torch.float64),
-        (5, 4, 4, torch.float32),
-        (7, 2, 3, torch.float64),
-    ):
+    for samples, wide, out, dtype in ((6, 4, 5, torch.float64), (5, 4, 4, torch.float32), (7, 2, 3, torch.float64)):
         x, grad, most = _case(samples, wide, out, dtype)
         if wrong := _wrong_sum(private_sum(x.clone(), grad.clone(), most), x, grad, most):
             return wrong
@@ -203,8 +194,7 @@ def _readings_of_sum(x: Tensor, grad: Tensor, most: float) -> dict[str, Tensor]:
 # -- a hook for one backward pass -----------------------------------------------------------------------------------
 
 
-@allows("hooks")
-@blind_to(swallows_errors=CALLS_NOTHING)
+@adds_hook()
 def check_q3(edit_once: Callable[[Tensor, Callable[[Tensor], Tensor]], object]) -> Wrong | None:
     for values, dtype in (((1.0,), torch.float64), ((3.0, 2.0), torch.float32)):
         for edit, factor, power in ((lambda grad: 2 * grad, 8, 3), (lambda grad: grad * grad, 8, 5)):

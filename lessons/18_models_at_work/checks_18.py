@@ -10,29 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     ERROR_HIDDEN,
     BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
     format_count,
     hides_errors,
     record_registrations,
 )
-
-_NO_HOOK = "that is right, but you found it without a forward hook; use one"
-
-
-def _hooks_on(model: nn.Module) -> int:
-    return len(census(model, include_global=False))
-
-
-_GONE = "a hook that was on the model before is gone; take off your own, and no other"
-
-
-def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
-    """Stand on a model as a hook that is not the answer's."""
+from hookscope_course.practice.probe_models import Raises
 
 
 def _is_of_nothing(error: Exception) -> bool:
@@ -47,7 +36,7 @@ def _left_after_error(model: nn.Module, run: Callable[[], object]) -> Wrong | No
         if not _is_of_nothing(error):
             raise
         told = True
-    if left := _hooks_on(model):
+    if left := count_hooks(model):
         return Wrong(f"a layer raised an error, and {format_count(left)} still on the model; use `with` or `finally`")
     return Wrong(ERROR_HIDDEN) if told else None
 
@@ -113,18 +102,12 @@ def check_q1(features: _Features) -> Wrong | None:
     return Wrong("a batch does not fit the model, and your function kept torch's error to itself; catch only your own")
 
 
-class _Raises(nn.Module):
-    """Raises an error of some kind when it is called."""
-
-    def __init__(self, like: BaseException) -> None:
-        super().__init__()
-        try:
-            self.error = type(like)("this layer breaks")
-        except TypeError:  # a kind that takes more, as UnicodeDecodeError does
-            self.error = copy.copy(like)
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise self.error
+def _renew(error: BaseException) -> BaseException:
+    """Make another error of the same kind."""
+    try:
+        return type(error)("this layer breaks")
+    except TypeError:  # a kind that takes more, as UnicodeDecodeError does
+        return copy.copy(error)
 
 
 def _caught_too(features: _Features, ended: BaseException) -> Wrong | None:
@@ -133,7 +116,7 @@ def _caught_too(features: _Features, ended: BaseException) -> Wrong | None:
     if kind.__module__.partition(".")[0] not in sys.stdlib_module_names | {"torch"}:
         return None
     model = _Net(3, torch.float32)
-    model.first = _Raises(ended)
+    model.first = Raises(_renew(ended))
     try:
         features(model, model.second, [torch.randn(2, 3)])
     except BaseException as error:  # `torch.cat` of nothing raises, too
@@ -148,7 +131,7 @@ def _caught_too(features: _Features, ended: BaseException) -> Wrong | None:
 def _wrong_features(features: _Features, model: _Net, name: str, width: int, dtype: torch.dtype) -> Wrong | None:
     layer: Any = model.get_submodule(name)
     batches = [torch.randn(rows, width, dtype=dtype) for rows in (4, 2, 3)]
-    layer.register_forward_hook(_somebody_elses)
+    add_foreign_hooks(model)
     try:
         with record_registrations() as registered:
             result = features(model, layer, batches)
@@ -160,8 +143,8 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
             )
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     calls = [*model.seen]
-    if (left := _hooks_on(model)) != 1:
-        return Wrong(f"{format_count(left - 1)} still on the model; take every one of yours off" if left else _GONE)
+    if left := count_hooks(model):
+        return Wrong(f"{format_count(left)} still on the model; remove every handle")
     if model.after.calls:
         return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
     if not isinstance(result, Tensor):
@@ -175,7 +158,8 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
     if result.shape == right.shape and torch.allclose(result, right):
         if calls != [4, 2, 3]:
             return Wrong(f"the model was called with batches of {calls} samples; those you got have 4, 2 and 3")
-        return None if "forward" in registered else Wrong(_NO_HOOK)
+        no_hook = Wrong("the tensor is right, but you registered no forward hook; use one")
+        return None if "forward" in registered else no_hook
     if result.shape == each[0].shape and torch.allclose(result, each[0]):
         return Wrong("you have only the first batch: the exception ended your loop, too; catch it inside the loop")
     if result.shape == each[-1].shape and torch.allclose(result, each[-1]):
@@ -220,7 +204,7 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     model[1].register_load_state_dict_pre_hook(lambda module, *_: fired.append("load_state_dict pre"))  # type: ignore[no-untyped-call]
     inner.eval()
     model[1].bias.requires_grad_(False)
-    before, x = _hooks_on(model), torch.randn(3, width, dtype=dtype, requires_grad=True)
+    before, x = count_hooks(model), torch.randn(3, width, dtype=dtype, requires_grad=True)
     with nn.modules.module.register_module_forward_hook(lambda module, args, output: None) as everywhere:
         twin = bare_copy(model)
         if everywhere.id not in nn.modules.module._global_forward_hooks:
@@ -231,9 +215,9 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
         return Wrong(f"your function returned {twin!r}; return the copy")
     if twin is model:
         return Wrong("your function returned the model itself; return a copy")
-    if (now := _hooks_on(model)) != before:
+    if (now := count_hooks(model)) != before:
         return Wrong(f"the original had {before} hooks and has {now} now; it should keep its own")
-    if left := _hooks_on(twin):
+    if left := count_hooks(twin):
         return Wrong(f"{format_count(left)} on your copy; look at every module in it, and at every kind of hook")
     if any(one is other for one in model.modules() for other in twin.modules()):
         return Wrong("a module of the model is also in your copy; copy deeply")
@@ -260,6 +244,6 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
             return Wrong("your copy returns something else than the model")
     for handle in handles:
         handle.remove()
-    if _hooks_on(model) != before - len(handles):
+    if count_hooks(model) != before - len(handles):
         return Wrong("the handles of the original no longer take its hooks off: leave its dictionaries where they are")
     return None

@@ -54,8 +54,8 @@ def make_double() -> Applies:
 
 
 def make_broken() -> nn.Sequential:
-    """A model of which the second layer raises `Broken`; it takes two numbers."""
-    return nn.Sequential(nn.Linear(2, 2), BreakingLayer())
+    """A model of which the last layer raises `Broken`; it takes two numbers."""
+    return nn.Sequential(nn.Linear(2, 2), nn.ReLU(), BreakingLayer())
 
 
 def make_linear(weight: float, size: int = 1) -> nn.Linear:
