@@ -62,13 +62,13 @@ def _calm_resnet18() -> nn.Module:
     """Make a resnet18 that computes the same and writes to nothing in place: neither ReLU nor addition."""
     from torchvision.models.resnet import BasicBlock, ResNet
 
-    class Block(BasicBlock):  # type: ignore[misc]
+    class OutOfPlaceBlock(BasicBlock):  # type: ignore[misc]
         def forward(self, x: Tensor) -> Tensor:
             shortcut = x if self.downsample is None else self.downsample(x)
             inside = self.relu(self.bn1(self.conv1(x)))
             return self.relu(self.bn2(self.conv2(inside)) + shortcut)  # type: ignore[no-any-return]
 
-    model: nn.Module = ResNet(Block, [2, 2, 2, 2])
+    model: nn.Module = ResNet(OutOfPlaceBlock, [2, 2, 2, 2])
     for module in model.modules():
         if isinstance(module, nn.ReLU):
             module.inplace = False

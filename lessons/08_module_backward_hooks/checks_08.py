@@ -14,7 +14,7 @@ from hookscope_course.practice.exercise_kinds import adds_hook, returns
 from hookscope_course.practice.probe_models import Applies
 
 
-class _Product(nn.Module):
+class _ProductLayer(nn.Module):
     """Returns x1 * x2 * W, with W = 5."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ def _ten_times(module: nn.Module, grad_output: Any) -> tuple[Tensor]:
 
 
 def _grads() -> list[float]:
-    product, x1, x2 = _Product(), _leaf(2.0), _leaf(3.0)
+    product, x1, x2 = _ProductLayer(), _leaf(2.0), _leaf(3.0)
     product.register_full_backward_hook(_stop_x1)
     product.register_full_backward_pre_hook(_ten_times)
     return [float(grad) for grad in torch.autograd.grad(product(x1, x2), (x1, x2, product.W))]
