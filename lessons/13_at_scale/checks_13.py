@@ -166,7 +166,7 @@ def _wrong_means(function: Callable[[nn.Module, Tensor], Any], images: Tensor, f
             found = tuple(means.shape) if isinstance(means, Tensor) else repr(means)
             return Wrong(f"rank {rank} returned {found}; it should be a tensor of 32 numbers, one per channel")
         if left := result["left"]:
-            return Wrong(f"on rank {rank} {check_helpers.format_count(left)} still on the model; remove every handle")
+            return Wrong(f"on rank {rank}, {check_helpers.format_count(left)} still on the model; remove every handle")
         if torch.allclose(means.to(expected.dtype), expected, atol=1e-5):
             if result["found"]:
                 return Wrong(result["found"])

@@ -145,7 +145,7 @@ def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any], width: int, dt
     if not module.training:
         return Wrong("the module was in `train()`, but now it is in `eval()`; the hook should only count")
     if "forward pre" not in registered:
-        return Wrong("the counts are right, but you registered no forward pre hook; use one")
+        return Wrong("the counts are right, but you registered no pre-hook; use one")
     return None
 
 
@@ -197,8 +197,8 @@ def check_q3(
     found, expected = [int(token) for token in result], read["right"]
     if found == expected:
         return None
-    for reason, tokens in read.items():
-        if found == tokens:
+    for reason, others in read.items():
+        if found == others:
             return Wrong(f"you have {found}, not {expected}: {reason}")
     words = model.head.out_features
     if any(not 0 <= token < words for token in found):

@@ -168,8 +168,10 @@ def example(name: str) -> list[str]:
     return re.findall(r"^(````?)\w+\n(.*?)^\1$", blocks.block(page, name), re.DOTALL | re.MULTILINE)
 
 
-def test_the_exercise_to_copy_is_one() -> None:
-    (_, text), (_, check) = example("exercise")
+@pytest.mark.parametrize("name", ["exercise", "check-by-hand"])
+def test_the_exercise_to_copy_is_one(name: str) -> None:
+    (_, text), _ = example("exercise")
+    *_, (_, check) = example(name)
     (read,) = parse_exercises(f"# Exercises\n\n{text}", Path("lessons/09_small/exercises.md"))
     names: dict[str, Any] = {}
     exec(check, names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -121,8 +122,8 @@ def order_of(right: str | Callable[[], str], reasons: Mapping[str, str] | None =
             return Wrong(f"the answer is a list of {count} letters, as in [{listed}], not {what}")
         if sorted(given) != letters:
             return Wrong(f"use each of the letters {', '.join(letters)} once; you gave {', '.join(given)}")
-        for (first, second), reason in (reasons or {}).items():
-            if given.index(first) < given.index(second):
+        for pair, reason in (reasons or {}).items():
+            if given.index(pair[0]) < given.index(pair[1]):
                 return Wrong(reason)
         for place, (ours, theirs) in enumerate(zip(given, expected, strict=True), start=1):
             if ours != theirs:
@@ -181,7 +182,7 @@ def hook_that(
             hook = answer(*setting) if setting else answer
             if not callable(hook):
                 return Wrong(f"{called} returned {format_numbers(hook)}; it should return the hook function")
-            hooks.append((hook, lambda x, setting=setting: changes(x, *setting), called))
+            hooks.append((hook, partial(_change, changes, setting), called))
         for hook, change, called in hooks:
             wrong = _wrong_input if is_pre_hook else _wrong_output
             if found := wrong(hook, change, called, torch.tensor(sample)):
@@ -192,6 +193,10 @@ def hook_that(
         return None
 
     return check
+
+
+def _change(changes: Callable[..., Tensor], setting: tuple[float, ...], x: Tensor) -> Tensor:
+    return changes(x, *setting)
 
 
 def _wrong_output(hook: Any, change: Callable[[Tensor], Tensor], called: str, x: Tensor) -> Wrong | None:
@@ -268,8 +273,8 @@ def _wrong_size(hook: Any, change: Callable[[Tensor], Tensor], called: str, is_p
             return Wrong(f"with {called}, {format_numbers(x, 3)} became {format_numbers(answer, 3)}")
         if not answer.requires_grad:
             return Wrong(f"the numbers are right, but the {what} has lost its gradient; compute it without `detach()`")
-        gradients = [torch.autograd.grad(value.sum(), asking)[0] for value in (answer, expected)]
-        if given is not huge and not torch.allclose(*gradients):
+        found, wanted = (torch.autograd.grad(value.sum(), asking)[0] for value in (answer, expected))
+        if given is not huge and not torch.allclose(found, wanted):
             return Wrong("the values are right, but the gradients that flow back through your hook are not")
     return None
 
@@ -338,7 +343,8 @@ class _Registration:
 
 def _list_hooks(args: tuple[Any, ...]) -> set[int]:
     found = Snapshot({"args": args})
-    return {hook for each in (*found.modules.values(), *found.tensors.values()) for hook in each.hooks}
+    stores = [each.hooks for each in found.modules.values()] + [each.hooks for each in found.tensors.values()]
+    return {hook for store in stores for hook in store}
 
 
 def _wrong_handle(name: str, call: _Registration, right: str) -> Wrong | None:
