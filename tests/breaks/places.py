@@ -502,7 +502,7 @@ BREAKS = [
     # ---- figures ----
     Break(
         "f01",
-        C + "scenes/playing_map.js",
+        C + "figures/playing_map/figure.js",
         '      const order_ = turn < open ? String(turn + 1) : "";\n',
         "      const order_ = String(turn + 1);\n",
         "the badges of the hooks tell their order before it is guessed",
@@ -514,7 +514,7 @@ BREAKS = [
     ),
     Break(
         "f02",
-        C + "scenes/ten_times.js",
+        C + "figures/ten_times_game/figure.js",
         "ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];\n    if (!step",
         "ArrowLeft: [0, -1] }[event.key];\n    if (!step",
         "the keys up and down are not handled in the ten-times table",
@@ -548,7 +548,7 @@ BREAKS = [
     ),
     Break(
         "f05",
-        C + "scenes/two_runs.css",
+        C + "figures/two_runs/figure.css",
         "flex: 0 1 420px;",
         "flex: 0 0 420px;",
         "the bars of the two runs overflow a narrow page",
@@ -561,7 +561,7 @@ BREAKS = [
     ),
     Break(
         "f06",
-        C + "scenes/scene.js",
+        C + "figures/kit/scene.js",
         'const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;\n',
         "const calm = () => false;\n",
         "figures move although the reader wants less motion",
@@ -586,7 +586,7 @@ BREAKS = [
     ),
     Break(
         "f08",
-        C + "scenes/scene.js",
+        C + "figures/kit/scene.js",
         ".map(([name, [a, b]]) => [Math.hypot(a - x, b - y), name]).sort(([a], [b]) => a - b);\n",
         ".map(([name, [a, b]]) => [Math.abs(a - x), name]).sort(([a], [b]) => a - b);\n",
         "a hook that is dragged drops at the place that is nearest from left to right only",
@@ -598,7 +598,7 @@ BREAKS = [
     ),
     Break(
         "f09",
-        C + "scenes/scene.js",
+        C + "figures/kit/scene.js",
         'step: "1", "aria-label": "station", ...ownKeys',
         'step: "1", ...ownKeys',
         "the slider of every player has no name for a screen reader",
@@ -610,7 +610,7 @@ BREAKS = [
     ),
     Break(
         "f10",
-        C + "scenes/sealed.py",
+        C + "figures/sealed_models/figure.py",
         '                "mistake": ": ".join(self._right(at)) if self._is_open(at) else "?",\n',
         '                "mistake": ": ".join(self._right(at)),\n',
         "the table of numbers below the sealed models tells the mistakes before they are found",
@@ -620,7 +620,7 @@ BREAKS = [
     ),
     Break(
         "f11",
-        C + "digits/square.py",
+        C + "figures/fooling_square/figure.py",
         "        row, column = min(self.row, self._height - self.size), min(self.column, self._width - self.size)\n",
         "        row, column = min(self.row, self._height - 1), min(self.column, self._width - 1)\n",
         "a square that reaches over the edge is not moved back into the image",
@@ -631,7 +631,7 @@ BREAKS = [
     ),
     Break(
         "f12",
-        C + "scenes/both_ends.js",
+        C + "figures/both_ends/figure.js",
         "      const shut = there(event) > -lift / 2;\n",
         "      const shut = there(event) < -lift / 2;\n",
         "a gate that is dragged down opens",
@@ -643,7 +643,7 @@ BREAKS = [
     ),
     Break(
         "f13",
-        C + "scenes/two_runs.css",
+        C + "figures/two_runs/figure.css",
         "  .hookscope .tr-fill { transition: none; }\n",
         "",
         "the bars of the two runs glide although the reader wants less motion",
@@ -656,7 +656,7 @@ BREAKS = [
     ),
     Break(
         "f14",
-        C + "digits/sliding.js",
+        C + "figures/sliding_filter/figure.js",
         "      product.show(here, run.most);\n".replace("      ", "    "),
         "    product.show(Array.from(products.subarray(place * side * side, (place + 1) * side * side), (value) => value / 100), run.most);\n",
         "the sliding filter shows the products before the guess",
@@ -668,7 +668,7 @@ BREAKS = [
     ),
     Break(
         "f15",
-        C + "scenes/ten_times.js",
+        C + "figures/ten_times_game/figure.js",
         "    const step = { ArrowRight: [0, 1], ArrowLeft",
         "    const step = { ArrowLeft",
         "the key to the right is not handled in the ten-times table",
@@ -704,7 +704,7 @@ BREAKS = [
     ),
     Break(
         "f18",
-        C + "scenes/scene.js",
+        C + "figures/kit/scene.js",
         "    return [x, y];\n  };\n  const nearest",
         "    return [y, x];\n  };\n  const nearest",
         "a hook that is dragged follows the pointer with across and down exchanged",

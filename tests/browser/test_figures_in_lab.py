@@ -7,7 +7,8 @@ import base64
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.figures.table import FIGURES, Figure
+from hookscope_course.figures.kit.promises import Controls
+from tests.browser.figures.table import FIGURES
 from tests.shared.figure_page import PANE
 from tests.shared.lab import Lab, measure_boxes
 
@@ -21,7 +22,7 @@ GONE = (
 )
 
 
-def counted(figure: Figure) -> tuple[str, str]:
+def counted(figure: Controls) -> tuple[str, str]:
     """Two cells that count their runs: the figure's, and one that comes after it."""
     count = "{0} = globals().get('{0}', 0) + 1\n".format
     return count("made") + figure.code.strip(), count("came")
