@@ -12,8 +12,8 @@ from torch import nn
 
 from hookscope import record
 from hookscope_course.practice import Wrong, allows
-from hookscope_course.practice.check_helpers import add_foreign_hooks, count_hooks, format_count, record_registrations
-from hookscope_course.practice.exercise_kinds import adds_hook, order_of, runs_model
+from hookscope_course.practice.check_helpers import add_foreign_hooks, record_registrations
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, order_of, runs_model
 
 
 def _record_order() -> str:
@@ -116,8 +116,8 @@ def _wrong_gradient(
     if asked and x.grad is not None and not (before is not None and torch.equal(x.grad, before)):
         x.grad = before
         return Wrong(f"your copy is still connected to the caller's `x`, so the backward pass reached it. {_LOOSE}")
-    if left := count_hooks(net):
-        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if left := find_left_hooks(net):
+        return left
     if isinstance(answer, tuple) and len(answer) == 1:
         if answer[0] is None:
             return Wrong("your hook got grad_input = (None,): no input requires grad, so torch computes no gradient")

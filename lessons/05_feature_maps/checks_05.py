@@ -15,12 +15,10 @@ from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     add_foreign_hooks,
-    count_hooks,
-    format_count,
     format_numbers,
     record_registrations,
 )
-from hookscope_course.practice.exercise_kinds import WatchedCall, runs_model
+from hookscope_course.practice.exercise_kinds import WatchedCall, find_left_hooks, runs_model
 from hookscope_course.practice.probe_models import Applies, make_broken
 
 
@@ -217,8 +215,8 @@ def _wrong_channels(silent_channels: _SilentChannels) -> Wrong | None:
         return channels
     if sorted(channels) != [1, 4]:
         return Wrong(_why_not(channels))
-    if left := count_hooks(model) - 1:
-        return Wrong(f"the channels are right, but {format_count(left)} still on the model; remove every handle")
+    if left := find_left_hooks(model, "the channels are right", own=1):
+        return left
     if kept[1] - kept[0] > _BATCHES[0]:
         return Wrong(
             f"the channels are right, but you kept the maps of {kept[1] - kept[0]} images; keep one number per channel"

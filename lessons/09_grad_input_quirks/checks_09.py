@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope_course.practice import Wrong, allows
-from hookscope_course.practice.check_helpers import add_foreign_hooks, count_hooks, format_count, format_numbers
-from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.check_helpers import add_foreign_hooks, format_numbers
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, runs_model
 from hookscope_course.practice.probe_models import make_broken
 
 
@@ -20,11 +20,6 @@ def _linear(*weights: float) -> nn.Linear:
     layer = nn.Linear(1, len(weights), bias=False)
     layer.weight.data = torch.tensor(weights).unsqueeze(1)
     return layer
-
-
-def _left(model: nn.Module) -> Wrong | None:
-    left = count_hooks(model)
-    return Wrong(f"{format_count(left)} still on the model; remove every handle") if left else None
 
 
 def _break_block(input_gradient: Callable[..., Any]) -> tuple[nn.Module, Callable[[], object]]:
@@ -38,7 +33,7 @@ def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> W
     block = nn.Sequential(_linear(3.0), _linear(5.0))
     model = add_foreign_hooks(nn.Sequential(OrderedDict(stem=_linear(2.0), block=block, head=_linear(7.0))))
     gradient = input_gradient(model, block, torch.tensor([[1.0]]))
-    if wrong := _left(model):
+    if wrong := find_left_hooks(model):
         return wrong
     if isinstance(gradient, tuple):
         return Wrong("you returned a tuple; the gradient of the block's input is its first entry")
@@ -112,7 +107,7 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
         return Wrong(f"on a second model, with a batch, you returned {gradient!r}; its shape should be (5, 3)")
     if not torch.allclose(gradient, expected):
         return Wrong(f"on a second model, with a batch of 5, {_first_row(expected, gradient)}")
-    if wrong := _left(model):
+    if wrong := find_left_hooks(model):
         return wrong
     around = _AroundBlock()
     gradient = input_gradient(around, around.block, torch.tensor([[1.0]]))
@@ -207,7 +202,7 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
         return Wrong(f"on a batch of 6, through two ReLUs, you returned {gradient!r}; its shape should be (6, 3)")
     if not torch.allclose(gradient, expected):
         return Wrong(f"on a batch of 6, through two ReLUs, {_first_row(expected, gradient)}")
-    if wrong := _left(model):
+    if wrong := find_left_hooks(model):
         return wrong
     nested = guided(nn.Sequential(model[:2], model[2:]), x)
     if not isinstance(nested, Tensor) or not torch.allclose(nested, expected):
@@ -248,7 +243,7 @@ def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
             return Wrong("that is the legacy hook again; it happens to work here, but it warns at every call")
         if relu.inplace != in_place:
             return Wrong("afterwards the ReLUs of the model no longer work in place; leave the model as you found it")
-        if wrong := _left(model):
+        if wrong := find_left_hooks(model):
             return wrong
         if not isinstance(gradient, Tensor) or gradient.shape != (1, 1):
             return Wrong(f"your function returned {format_numbers(gradient)}; it should return the gradient of x")

@@ -15,11 +15,10 @@ from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
     add_foreign_hooks,
     count_hooks,
-    format_count,
     format_numbers,
     record_registrations,
 )
-from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, runs_model
 from hookscope_course.practice.probe_models import make_broken, make_linear, make_row
 
 
@@ -178,9 +177,7 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return Wrong("what you kept is right, but your hook changes what the net returns")
     if not all(has_graph for _, has_graph in returned):
         return Wrong("what you kept is right, but with your hook, the net's output no longer has a graph")
-    if left := count_hooks(net) - 1:
-        return Wrong(f"what you kept is right, but {format_count(left)} still on the model; remove every handle")
-    return None
+    return find_left_hooks(net, "what you kept is right", own=1)
 
 
 def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:

@@ -15,11 +15,9 @@ from hookscope_course.practice import Wrong
 from hookscope_course.practice.check_helpers import (
     BreakingLayer,
     add_foreign_hooks,
-    count_hooks,
-    format_count,
     record_registrations,
 )
-from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, runs_model
 
 # -- what a block adds ----------------------------------------------------------------------------------------------
 
@@ -184,8 +182,8 @@ def check_q3(
 ) -> Wrong | None:
     model, text, read = _lens_case(width, blocks, tokens, dtype)
     result = first_guesses(add_foreign_hooks(model), text)
-    if left := count_hooks(model):
-        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if left := find_left_hooks(model):
+        return left
     if isinstance(result, Tensor) and result.dim() == 1:
         result = result.tolist()
     if not isinstance(result, list | tuple):

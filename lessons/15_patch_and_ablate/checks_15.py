@@ -24,7 +24,7 @@ from hookscope_course.practice.check_helpers import (
     format_count,
     hides_errors,
 )
-from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, runs_model
 
 # -- one row ------------------------------------------------------------------------------------------------------
 
@@ -167,8 +167,8 @@ def _wrong_share(
     there = patched(corrupted, rows, one)
     expected = (there - low) / (high - low)
     answer = restored(add_foreign_hooks(model), layer, at, clean, corrupted, _measure)
-    if left := count_hooks(model):
-        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if left := find_left_hooks(model):
+        return left
     if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
         answer = answer.item()
     if isinstance(answer, bool) or not isinstance(answer, int | float):
@@ -225,8 +225,8 @@ def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         add_foreign_hooks(model)
         answer = copying_head(model, rows)
-        if left := count_hooks(model):
-            return Wrong(f"{format_count(left)} still on the model; remove every handle")
+        if left := find_left_hooks(model):
+            return left
         if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
             return Wrong("the weights of the model have changed; use a hook to replace the head by zeros")
         if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:

@@ -16,11 +16,10 @@ from hookscope_course.practice.check_helpers import (
     ERROR_HIDDEN,
     BreakingLayer,
     add_foreign_hooks,
-    count_hooks,
     format_count,
     hides_errors,
 )
-from hookscope_course.practice.exercise_kinds import adds_hook, returns
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, returns
 
 _WORDS = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)
 
@@ -176,8 +175,8 @@ def _wrong_vector(
                 "does the vector require a gradient, without `detach`?"
             )
         raise
-    if left := count_hooks(model):
-        return Wrong(f"{format_count(left)} still on the model; remove the handle")
+    if left := find_left_hooks(model):
+        return left
     if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
         return Wrong("the weights of the model have changed; pass only your vector to the optimizer")
     if any(weight.grad is not None for weight in model.parameters() if weight is not norm):

@@ -12,13 +12,11 @@ from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import (
     CALLS_NOTHING,
     add_foreign_hooks,
-    count_hooks,
     fill_grads,
-    format_count,
     have_grads_changed,
     is_close,
 )
-from hookscope_course.practice.exercise_kinds import adds_hook, runs_model
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, runs_model
 from hookscope_course.practice.probe_models import make_broken
 
 _OTHER_GRADS = "your code changed a `.grad` of the model; `torch.autograd.grad` changes none of them"
@@ -81,8 +79,8 @@ def check_q1(
         right = torch.autograd.grad(model.weighted(copies), copies)
     before = fill_grads(model)
     result = parts_of(add_foreign_hooks(model).get_submodule("layer"), model.run)
-    if left := count_hooks(model):
-        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if left := find_left_hooks(model):
+        return left
     if have_grads_changed(model, before):
         return Wrong(_OTHER_GRADS)
     if model.called > 1:

@@ -21,6 +21,7 @@ from hookscope_course.practice.check_helpers import (
     hides_errors,
     record_registrations,
 )
+from hookscope_course.practice.exercise_kinds import find_left_hooks
 from hookscope_course.practice.probe_models import Raises
 
 
@@ -143,8 +144,8 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
             )
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     calls = [*model.seen]
-    if left := count_hooks(model):
-        return Wrong(f"{format_count(left)} still on the model; remove every handle")
+    if left := find_left_hooks(model):
+        return left
     if model.after.calls:
         return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
     if not isinstance(result, Tensor):

@@ -28,7 +28,7 @@ from hookscope_course.practice.exercise import Wrong
 from hookscope_course.practice.probe_models import KeepsArguments, make_broken, make_double
 from hookscope_course.practice.snapshot import Snapshot
 
-__all__ = ["WatchedCall", "adds_hook", "hook_that", "order_of", "returns", "runs_model"]
+__all__ = ["WatchedCall", "adds_hook", "find_left_hooks", "hook_that", "order_of", "returns", "runs_model"]
 
 Check = Callable[..., Wrong | None]
 Judge = Callable[..., Wrong | None]
@@ -412,6 +412,21 @@ def _break(answer: Callable[..., Any]) -> tuple[nn.Module, Callable[[], object]]
     return model, lambda: answer(model, torch.ones(1, 2))
 
 
+def find_left_hooks(model: nn.Module, right: str = "", own: int = 0) -> Wrong | None:
+    """Say that hooks are left on a model, beside so many of the check's own.
+
+    Args:
+        model: the model.
+        right: what was found right, as in "the output is right".
+        own: how many hooks of the check are on it.
+
+    """
+    if (left := count_hooks(model) - own) <= 0:
+        return None
+    but = f"{right}, but " if right else ""
+    return Wrong(f"{but}{format_count(left)} still on the model; remove every handle")
+
+
 class WatchedCall:
     """A call of an answer that runs a model: what it returned, what the model did meanwhile, which hooks are left.
 
@@ -422,7 +437,6 @@ class WatchedCall:
 
     Attributes:
         result: what the answer returned.
-        left: how many hooks it has left on the model.
         outputs: copies of what the model returned, for each time that it ran.
         registered: which kinds of hooks were registered, as in `record_registrations`.
 
@@ -442,7 +456,7 @@ class WatchedCall:
         recorder = add_foreign_hooks(model).register_forward_hook(self._note)
         with recorder, record_registrations() as self.registered:
             self.result = call()
-        self.left = count_hooks(model) - own
+        self._left = find_left_hooks(model, own=own)
         if not self.outputs:
             raise Wrong(
                 "your function never called `model(x)`; call the model, so that each layer gets its input from the "
@@ -462,8 +476,8 @@ class WatchedCall:
             hook: the kind of hook that the exercise asks for; "" for any, or none.
 
         """
-        if self.left > 0:
-            return Wrong(f"{right}, but {format_count(self.left)} still on the model; remove every handle")
+        if self._left:
+            return Wrong(f"{right}, but {self._left}")
         if hook and hook not in self.registered:
             return Wrong(f"{right}, but you registered no {hook} hook; use one")
         if len(self.outputs) > 1:
