@@ -21,7 +21,8 @@ SECONDS = 900
 
 def tests_of(tree: Path, place: Break) -> list[str]:
     """List the tests that are likely to catch a break: those of its rooms, and those that name what it is about."""
-    rooms = [room for room in place.rooms if (tree / room).exists()]
+    rooms = [room for each in place.rooms for room in (each, f"{each}.py") if (tree / room).exists()]
+    assert len(rooms) == len(place.rooms), f"{place.id}: a room of {place.rooms} has gone; mend tests/breaks/places.py"
     files = [file for file in (tree / "tests").rglob("test_*.py") if "deploy" not in file.parts]
     naming = [file for file in files if any(re.search(topic, file.read_text("utf-8")) for topic in place.topics)]
     browser = [file for file in naming if "browser" in file.parts]

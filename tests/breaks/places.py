@@ -333,7 +333,7 @@ BREAKS = [
         '        return f"({before}{new}, *{holder}[{key}:])" if self.kind else new\n',
         "the code that explain writes for an edit of one item of a tuple returns one item too many",
         (r"\bexplain\(", r"part="),
-        ("tests/package/explanations", "tests/package/interp/edits/test_code_for_edits"),
+        ("tests/package/explanations", "tests/package/explanations"),
         first=("code_for_edits",),
     ),
     Break(
@@ -578,7 +578,7 @@ BREAKS = [
         '[role=button], [role=grid], .tk-map";',
         "without a kernel, the pads of the digits can be used",
         (r"FoolingSquare|SlidingFilter", r"kernel|still"),
-        ("tests/course/digits",),
+        ("tests/course/figures",),
         special=True,
         browser_first=True,
         first=("browser/.*digits", "browser/.*every_figure"),

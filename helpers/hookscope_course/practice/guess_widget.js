@@ -156,7 +156,7 @@ function draw(model, el) {
     controls.inert = over;
     reveal.hidden = over;
   };
-  const title = !late ? "Your guess" : model.get("mood") === "wrong" ? "Second try" : "Guess now";
+  const title = !late ? "Your guess" : model.get("mood") === "wrong" ? "Try again" : "Guess now";
   // After the cell has run, what is said comes first: that there is no guess, or what the first one revealed.
   const root = stage(model, el, title, ...(late ? [status, controls] : [controls, status, how]));
   root.classList.add("hs-runs-again"); // by keyboard, the cell of a guess is run again with the guess

@@ -15,13 +15,12 @@ from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.playing_map.layout import place_map
 from hookscope_course.figures.playing_map.one_layer import EFFECTS, MULTIPLIERS, PLACES, check_kind, record_runs
 from hookscope_course.figures.playing_map.still import draw_map
+from hookscope_course.practice.guess_results import TRIES
 
 __all__ = ["PlayingMap", "hook_pass"]
 
 _BEGIN = {"forward_pre": "look", "forward": "multiply", "full_backward_pre": "look", "full_backward": "look"}
 _QUIZ = ("forward_pre", "forward", "tensor_y", "full_backward_pre", "post_accumulate_grad", "full_backward")
-TRIES = 2
-"""Guesses at each hook, before the map tells which one it is."""
 # What is said at each station: if the hook there looks, and if it multiplies. The other stations have one sentence.
 SENTENCES: dict[str, tuple[str, ...]] = {
     "call": ("You call the layer with x = {x}.",),
