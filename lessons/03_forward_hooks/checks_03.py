@@ -19,7 +19,7 @@ def at_most(x: torch.Tensor, limit: float) -> torch.Tensor:
     return x.clamp(max=limit)
 
 
-check_q1 = hook_that(changes=at_most, settings=[(5.0,), (4.0,), (-0.5,), (0.3,), (4.0,)])
+check_q1 = hook_that(changes=at_most, settings=[(5,), (4,), (-0.5,), (0.3,), (4,)])
 
 
 @runs_model()
