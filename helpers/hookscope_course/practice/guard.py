@@ -33,7 +33,7 @@ class Guard:
     Example:
         >>> import torch
         >>> guard = Guard()
-        >>> hook = guard.over(lambda module, args, output: output.mul_(2))
+        >>> hook = guard.guard(lambda module, args, output: output.mul_(2))
         >>> hook(None, (), torch.ones(1))
         tensor([2.])
         >>> guard.found

@@ -64,10 +64,10 @@ class Snapshot:
     Example:
         >>> x = torch.ones(2)
         >>> state = Snapshot({"x": x})
-        >>> [*state.changes([])]
+        >>> [*state.find_changes([])]
         []
         >>> _ = x.mul_(2)
-        >>> [*state.changes([])]
+        >>> [*state.find_changes([])]
         [('values', 'changed the numbers in `x`, which belongs to the caller; work on a copy')]
 
     """
