@@ -6,7 +6,7 @@ const SHORT = 560; // pixels; a narrower page gets the narrow map
 
 function draw(model, el) {
   const order = model.get("_order");
-  const { sentences, names, given: arguments_, waits, calls, multipliers, tries: most, facts: from, texts, replies } = model.get("_words");
+  const { sentences, names, given: arguments_, waits, calls, multipliers, tries: most, ordinals, facts: from, texts, replies } = model.get("_words");
   const shorten = (value) => texts[value] ?? String(value);
   const isHook = (name) => name in names;
   const asks = model.get("_guess");
@@ -63,10 +63,9 @@ function draw(model, el) {
   let goal = null; // where playing ends, after a guess
   const score = () => {
     const guesses = model.get("guesses");
-    const count = (test) => asked().filter((kind, turn) => test(guesses[turn] ?? [], kind)).length;
-    const first = count((tries, kind) => tries[0] === kind);
-    const second = count((tries, kind) => tries[0] !== kind && tries.includes(kind));
-    return `${first} of ${asked().length} at the first try${second ? `, ${second} at the second` : ""}.`;
+    const count = (number) => asked().filter((kind, turn) => (guesses[turn] ?? []).indexOf(kind) === number).length;
+    const later = ordinals.map((ordinal, number) => (number && count(number) ? `, ${count(number)} at the ${ordinal}` : ""));
+    return `${count(0)} of ${asked().length} at the ${ordinals[0]} try${later.join("")}.`;
   };
 
   // Moving hooks.

@@ -15,7 +15,7 @@ from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.playing_map.layout import place_map
 from hookscope_course.figures.playing_map.one_layer import EFFECTS, MULTIPLIERS, PLACES, check_kind, record_runs
 from hookscope_course.figures.playing_map.still import draw_map
-from hookscope_course.practice.guess_results import TRIES
+from hookscope_course.practice.guess_results import ORDINALS, TRIES
 
 __all__ = ["PlayingMap", "hook_pass"]
 
@@ -487,4 +487,5 @@ def _words(order: list[str], runs: list[list[float]]) -> dict[str, Any]:
         },
         "multipliers": list(MULTIPLIERS),
         "tries": TRIES,
+        "ordinals": list(ORDINALS),
     }
