@@ -15,7 +15,7 @@ import torch
 from benchmarks import attentions, changing, correct, edits, fresh, other, picker, speed, sweeps
 from tests.shared.awkward import PEERS as MODELS_OF_PEERS
 from tests.shared.lab import CHROMIUM
-from tools.blocks import put, table
+from tools.page_blocks import put, table
 
 README = Path(__file__).parent / "README.md"
 PEERS = ("torchlens", "nnsight")

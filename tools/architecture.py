@@ -20,7 +20,7 @@ from pathlib import Path
 import grimp
 
 from hookscope_course.figures.registry import FIGURES
-from tools.blocks import block, put, table
+from tools.page_blocks import block, put, table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"

@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from tools.choosing import ROOT, base_of, changed_since, chosen
+from tools.changed_tests import ROOT, base_of, changed_since, chosen
 
 SECONDS = 60
 ENDING = 10  # seconds that pytest may take to end its processes

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 
-from tools.blocks import table
+from tools.page_blocks import table
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK, PAGE = ROOT / "requirements.lock", ROOT / "LICENCES.md"

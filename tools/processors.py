@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from tools.choosing import ROOT
+from tools.changed_tests import ROOT
 
 __all__ = ["RUNS", "SETS", "main", "why_not"]
 

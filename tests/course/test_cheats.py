@@ -13,7 +13,7 @@ from hookscope_course import Exercise, Feedback, Wrong, exercises
 from hookscope_course.practice import blind_to
 from hookscope_course.practice.check_options import allowed_by, blind_spots_of
 from lessons.build import lesson_source
-from tests.course.cheats import CHEATS, MUST_ACT, other_values, spoil
+from tests.course.cheating_answers import CHEATS, MUST_ACT, other_values, spoil
 from tests.shared.exercises import make_sample
 
 NUMBERS = [int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()]

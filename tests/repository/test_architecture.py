@@ -19,7 +19,7 @@ from hookscope_course.practice.exercise_parser import parse_exercises
 from tests.repository.test_repository import links, tracked_files
 from tests.shared import ROOT
 from tests.shared.exercises import prove
-from tools import architecture, blocks
+from tools import architecture, page_blocks
 
 LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ def test_a_broken_rule_is_noticed_and_named(copied: Path, file: str, line: str, 
 
 def test_the_picture_is_up_to_date() -> None:
     drawn = f"{architecture.picture()}\n\n{architecture.listing()}"
-    assert blocks.block(architecture.PAGE, "architecture") == drawn, "run: make architecture"
+    assert page_blocks.block(architecture.PAGE, "architecture") == drawn, "run: make architecture"
 
 
 def test_the_picture_has_every_part_and_follows_the_imports() -> None:
@@ -119,15 +119,15 @@ def test_a_part_without_a_sentence_is_an_error(tmp_path: Path, monkeypatch: pyte
 def test_a_block_is_put_in_its_place_and_nowhere_else(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- one -->\n<!-- /one -->\nb\n")
-    blocks.put(page, "one", r"new \1")
+    page_blocks.put(page, "one", r"new \1")
     assert page.read_text() == "a\n<!-- one -->\n\nnew \\1\n\n<!-- /one -->\nb\n"
-    assert blocks.block(page, "one") == r"new \1"
+    assert page_blocks.block(page, "one") == r"new \1"
     before = page.stat().st_mtime_ns
-    blocks.put(page, "one", r"new \1")
+    page_blocks.put(page, "one", r"new \1")
     assert page.stat().st_mtime_ns == before
     with pytest.raises(ValueError, match=r"page\.md has 0 places for two"):
-        blocks.put(page, "two", "")
-    assert blocks.table([{"a": 1, "b": "x"}, {"a": 2}]) == "| a | b |\n| --- | --- |\n| 1 | x |\n| 2 | – |"
+        page_blocks.put(page, "two", "")
+    assert page_blocks.table([{"a": 1, "b": "x"}, {"a": 2}]) == "| a | b |\n| --- | --- |\n| 1 | x |\n| 2 | – |"
 
 
 DOCS = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -165,7 +165,7 @@ def test_the_questions_lead_to_places_where_the_answer_stands() -> None:
 def example(name: str) -> list[str]:
     """The fences of an example in docs/authoring.md."""
     page = ROOT / "docs" / "authoring.md"
-    return re.findall(r"^(````?)\w+\n(.*?)^\1$", blocks.block(page, name), re.DOTALL | re.MULTILINE)
+    return re.findall(r"^(````?)\w+\n(.*?)^\1$", page_blocks.block(page, name), re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["exercise", "check-by-hand"])

@@ -10,7 +10,7 @@ from benchmarks import __main__ as command
 from benchmarks import attentions, changing, correct, edits, fresh, other, picker, speed, sweeps
 from benchmarks.tools import TOOLS
 from tests.shared.lab import CHROMIUM
-from tools.blocks import block
+from tools.page_blocks import block
 
 OURS = {name: tool for name, tool in TOOLS.items() if tool.__name__ not in speed.PEERS}
 """The tools without the peers, which are installed elsewhere."""

@@ -13,7 +13,7 @@ import pytest
 
 from tests.repository.test_repository import tracked_files
 from tests.shared import ROOT
-from tools import check, choosing
+from tools import changed_tests, check
 
 
 class Checkout:
@@ -122,8 +122,8 @@ def test_a_chapter_is_found_by_its_folder(checkout: Checkout) -> None:
     plan = checkout.plan()
     assert [*plan][:2] == ["lessons/07_tensor_hooks/facts_07.py", "notebooks/07_tensor_hooks.ipynb"]
     assert list(plan)[-1] == "notebooks/05_feature_maps.ipynb"
-    assert set(choosing.EVERY_CHAPTER) <= set(plan)
-    for name in choosing.EVERY_CHAPTER:
+    assert set(changed_tests.EVERY_CHAPTER) <= set(plan)
+    for name in changed_tests.EVERY_CHAPTER:
         assert (ROOT / name).is_file(), name
 
 
@@ -139,7 +139,7 @@ REACHED = {
         "imports tests.shared.recording_helpers",
     ),
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),
-    "tools/blocks.py": ("tests/repository/test_architecture.py", "imports tools.blocks"),
+    "tools/page_blocks.py": ("tests/repository/test_architecture.py", "imports tools.page_blocks"),
     "environment.yml": ("tests/repository/test_environment.py", "speaks of environment.yml"),
     "tests/browser/test_lab.py": ("tests/browser/test_lab.py", "changed"),
     "lessons/07_tensor_hooks/lesson.md": ("lessons/07_tensor_hooks/facts_07.py", "proves sentences of the lesson"),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.browser.frontends.table import PAGE, read, rows
 from tests.browser.frontends.trying import TRIALS
-from tools.blocks import block, table
+from tools.page_blocks import block, table
 
 
 def test_the_readme_has_the_table_of_the_records() -> None:

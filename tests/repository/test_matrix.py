@@ -13,10 +13,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.shared import ROOT
-from tools.blocks import block, table
 from tools.matrix import __main__ as matrix
 from tools.matrix import environments, report, running
 from tools.matrix.running import MatrixRun, NotebookResult
+from tools.page_blocks import block, table
 
 
 def test_every_promised_release_is_run() -> None:

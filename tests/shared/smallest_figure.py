@@ -11,7 +11,7 @@ from types import ModuleType
 from hookscope_course import figures
 from hookscope_course.figures import registry
 from tests.shared import ROOT
-from tools.blocks import block
+from tools.page_blocks import block
 
 PAGE = ROOT / "docs" / "authoring.md"
 _FOLDER = tempfile.TemporaryDirectory()  # until the process ends

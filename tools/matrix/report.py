@@ -10,9 +10,9 @@ from typing import Any
 
 import nbformat
 
-from tools.blocks import put, table
 from tools.matrix.environments import COURSE_FROM, ROOT, minor
 from tools.matrix.running import MatrixRun, NotebookResult
+from tools.page_blocks import put, table
 
 RECORDS = Path(__file__).with_name("records.json")
 PAGE = ROOT / "docs" / "compatibility.md"

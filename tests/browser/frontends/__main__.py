@@ -19,8 +19,8 @@ from tests.browser.frontends.table import PAGE, RECORDS, read, rows
 from tests.browser.frontends.trying import Frontend, Tried, try_out
 from tests.shared import ROOT
 from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS, STEP_MILLISECONDS
-from tools.blocks import put, table
 from tools.matrix.environments import LOCKS, uv
+from tools.page_blocks import put, table
 
 # The distribution of each front end, and how it is opened.
 FRONTENDS = {"JupyterLab": "jupyterlab", "Notebook": "notebook", "marimo": "marimo"}
