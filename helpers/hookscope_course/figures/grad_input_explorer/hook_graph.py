@@ -319,13 +319,13 @@ def draw_still(layout: Layout, title: str) -> bytes:
             )
     if layout["bar"][0] != layout["bar"][1]:
         axes.plot(*zip(*layout["bar"], strict=True), color=HOOK, linewidth=5, solid_capstyle="round", zorder=3)
-    for point, color in ((layout["full"], HOOK), (layout["legacy"], BACKWARD)):
+    for point, color in ((layout["full"], HOOK), (layout["legacy"], MUTED)):
         if point:
             axes.add_patch(Circle(point, _RADIUS, facecolor=color, edgecolor="white", zorder=4))
             axes.add_patch(Circle(point, 4, facecolor="white", edgecolor="none", zorder=5))
-    for x, color, words in ((20, HOOK, "full hook"), (140, BACKWARD, "legacy hook")):
+    for x, color, words in ((20, HOOK, "full hook"), (140, MUTED, "legacy hook")):
         axes.add_patch(Circle((x, height + key / 2), 9, facecolor=color, edgecolor="none"))
-        missing = " (no node)" if color == BACKWARD and not layout["legacy"] else ""
+        missing = " (no node)" if color == MUTED and not layout["legacy"] else ""
         axes.text(x + 16, height + key / 2, words + missing, fontsize=points, color=INK, va="center")
     return from_figure(figure, "the graph", dpi=130).png
 
