@@ -44,9 +44,9 @@ FORGET = """
 import sys
 guessing = sys.modules.get("hookscope_course.practice.guess")
 if guessing and "forgotten" not in globals():
-    guessing._clicked.clear()
-    sys.modules["hookscope_course.practice.guess_widget"]._begun.clear()
-    guessing.score._wrong.clear()
+    guessing._clicked_guesses.clear()
+    sys.modules["hookscope_course.practice.guess_widget"]._unfinished_guesses.clear()
+    guessing.guess_results._wrong_guesses.clear()
     forgotten = True
 """
 

@@ -41,16 +41,16 @@ def test_the_text_is_a_table_without_anything_that_changes_from_run_to_run(net):
     before = repr(census(net))
     assert before.splitlines() == [
         "1 hook on Net",
-        f"kind     layer  callable  {'location':<{len(there)}}".rstrip(),
-        f"-------  -----  --------  {'-' * len(there)}",
-        f"forward  fc     nothing   {there}",
+        f"kind     layer  callable    {'location':<{len(there)}}".rstrip(),
+        f"-------  -----  ----------  {'-' * len(there)}",
+        f"forward  fc     do_nothing  {there}",
     ]
     assert "_id" not in repr(census(net)[0])
     entry = repr(census(net)[0])
     handle.remove()
     net.fc.register_forward_hook(do_nothing)
     assert (repr(census(net)), repr(census(net)[0])) == (before, entry)
-    assert str(census(net)[0]) == f"forward hook nothing on fc ({there})"
+    assert str(census(net)[0]) == f"forward hook do_nothing on fc ({there})"
 
 
 def test_an_empty_census_says_so(net):
@@ -98,7 +98,7 @@ def test_assert_none_says_what_where_and_the_way_out(net):
         census(net).assert_none("End of the chapter")
     lines = str(caught.value).splitlines()
     assert lines[0] == "End of the chapter: 1 hook on Net"
-    assert lines[1].startswith(f"  forward hook nothing on fc ({find_location(do_nothing)})")
+    assert lines[1].startswith(f"  forward hook do_nothing on fc ({find_location(do_nothing)})")
     assert "remove()" in lines[2]
     assert "remove_all()" in lines[2]
     for _ in range(40):
@@ -123,4 +123,4 @@ def test_a_census_keeps_nothing_alive():
     gc.collect()
     assert [ref() for ref in gone] == [None, None]
     assert found.remove_all() == 0
-    assert "partial(nothing)" in repr(found)
+    assert "partial(do_nothing)" in repr(found)

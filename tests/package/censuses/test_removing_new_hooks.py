@@ -21,7 +21,7 @@ def test_new_hooks_go_and_old_ones_stay(net):
         net.conv1.weight.register_hook(do_nothing)
         assert removed == []
     assert [str(entry).split(" (")[0] for entry in removed] == [
-        "tensor hook nothing on conv1.weight",
+        "tensor hook do_nothing on conv1.weight",
         "forward hook print on fc",
     ]
     assert list(net.fc._forward_hooks) == [old.id]
@@ -53,7 +53,7 @@ def test_hooks_that_nobody_named_go_too(net):
         "global optimizer step_post",
         "tensor",
     ]
-    assert str(removed[0]) == f"full_backward hook nothing on (Linear) ({find_location(do_nothing)})"
+    assert str(removed[0]) == f"full_backward hook do_nothing on (Linear) ({find_location(do_nothing)})"
     assert [entry.owner for entry in removed[-4:]] == ["Net", "", "", "Tensor"]
     assert len(census(net, optimizer, leaf, inner)) == 0
     net.fc.register_backward_hook(do_nothing)  # the latch is lifted here as well

@@ -80,7 +80,7 @@ def test_every_kind_of_module_hook(net, kind):
     handle = ON_MODULE[kind](net.fc, do_nothing)
     (entry,) = census(net)
     assert entry.kind == kind
-    assert (entry.layer, entry.tensor, entry.callable, entry.options) == ("fc", "", "nothing", ())
+    assert (entry.layer, entry.tensor, entry.callable, entry.options) == ("fc", "", "do_nothing", ())
     assert entry.location == find_location(do_nothing)
     assert (entry.by_torch, entry.owner) == (False, "Net")
     assert census(net).remove_all() == 1
@@ -135,7 +135,7 @@ def test_every_kind_of_global_hook(net, kind):
     GLOBAL[kind](do_nothing)
     for found in (census(), census(net)):
         (entry,) = found
-        assert (entry.kind, entry.layer, entry.owner, entry.callable) == (kind, None, "", "nothing")
+        assert (entry.kind, entry.layer, entry.owner, entry.callable) == (kind, None, "", "do_nothing")
         assert entry.where == ("every optimizer" if "optimizer" in kind else "every module")
     assert len(census(net, include_global=False)) == 0
     assert census(net).remove_all() == 1
@@ -148,7 +148,7 @@ def test_public_state_dict_hooks_too(net):
     net.register_state_dict_post_hook(lambda *args: None)
     net.register_load_state_dict_pre_hook(do_nothing)
     assert list_kinds(net) == ["state_dict_post", "load_state_dict_pre"]
-    assert census(net)[1].callable == "nothing"
+    assert census(net)[1].callable == "do_nothing"
 
 
 def test_options_are_shown_and_go_with_the_hook(net):

@@ -38,13 +38,13 @@ def wrapped(function):
 @pytest.mark.parametrize(
     ("hook", "name", "line"),
     [
-        (do_nothing, "nothing", do_nothing),
-        (functools.partial(do_nothing, 1), "partial(nothing)", do_nothing),
+        (do_nothing, "do_nothing", do_nothing),
+        (functools.partial(do_nothing, 1), "partial(do_nothing)", do_nothing),
         (functools.partial(Recorder().save), "partial(Recorder.save)", Recorder.save),
         (Recorder().save, "Recorder.save", Recorder.save),
         (Recorder(), "Recorder()", Recorder.__call__),
-        (wrapped(do_nothing), "nothing", do_nothing),
-        (torch.no_grad()(do_nothing), "nothing", do_nothing),
+        (wrapped(do_nothing), "do_nothing", do_nothing),
+        (torch.no_grad()(do_nothing), "do_nothing", do_nothing),
         (print, "print", None),
         ([].append, "list.append", None),
         (torch.clamp, "torch.clamp", None),
@@ -84,15 +84,15 @@ def test_wrappers_that_go_in_a_circle_come_to_an_end(net):
 def test_a_multi_grad_hook_is_the_users_own(net, mode):
     torch.autograd.graph.register_multi_grad_hook([net.fc.weight, net.fc.bias], do_nothing, mode=mode)
     assert [(e.where, e.callable, e.by_torch) for e in census(net)] == [
-        ("fc.weight", "nothing", False),
-        ("fc.bias", "nothing", False),
+        ("fc.weight", "do_nothing", False),
+        ("fc.bias", "do_nothing", False),
     ]
 
 
 def test_the_user_of_a_copied_load_state_dict_hook_is_still_known(net):
     net._register_load_state_dict_pre_hook(do_nothing)
     for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert [(e.callable, e.by_torch) for e in census(twin)] == [("nothing", False)]
+        assert [(e.callable, e.by_torch) for e in census(twin)] == [("do_nothing", False)]
 
 
 def written_in(file, line=3):

@@ -298,10 +298,10 @@ ROWS: dict[str, Row] = {
     ),
     "edit: a list of layers": (edited("several"), Inside, (X,), "layer 'several'", "never calls a ModuleList"),
     "edit: forward called directly": (
-        edited("direct"), Inside, (X,), "layer 'direct'", r"Inside\.forward calls its \.forward\(\.\.\.\)",
+        edited("direct"), Inside, (X,), "layer 'direct'", r"ran it without hooks \(through \.forward",
     ),
     "edit: the weight alone": (
-        edited("weight_only"), Inside, (X,), "layer 'weight_only'", r"Inside\.forward does not call it",
+        edited("weight_only"), Inside, (X,), "layer 'weight_only'", "through a function that uses its weight",
     ),
     "edit: out_proj": (
         edited("out_proj"), lambda: nn.MultiheadAttention(4, 2), (X, X, X), "layer 'out_proj'",
