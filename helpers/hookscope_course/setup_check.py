@@ -100,7 +100,7 @@ def examine(tell: Callable[[str], None] = lambda line: None) -> Report:
         tell(_format_line(what, found, right))
 
     note("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}", True)
-    if missing := _find_missing():  # what follows needs some of them
+    if missing := _find_missing():  # the checks below import some of them
         note("packages", f"Missing: {', '.join(missing)}", False)
         return Report(tuple(tried))
     versions = setup()

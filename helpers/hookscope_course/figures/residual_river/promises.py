@@ -12,7 +12,7 @@ from hookscope_course.figures.residual_river.layout import place_river
 
 
 def list_river_boxes(layout: Mapping[str, Any]) -> Layout:
-    """Return all that is drawn as a box: parts of the model, lenses, and what they say."""
+    """Return the boxes of the drawing: parts of the model, lenses, and the final prediction."""
     return layout["size"], [*layout["boxes"].values(), *layout["lenses"], layout["says"]]
 
 

@@ -1,4 +1,4 @@
-"""The symptom tree: click what you see, answer one to three questions, and find what it was and how to mend it."""
+"""The symptom tree: click a symptom, answer one to three questions, and find the cause and the fix."""
 
 from __future__ import annotations
 
