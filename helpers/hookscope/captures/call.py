@@ -69,6 +69,7 @@ class Wanted:
         return not isinstance(self.form, StorageOptions)
 
 
+RAISED = "raised an exception and returned nothing"
 _NO_INPUTS: Any = ((), {})  # one for all: whatever is made for each call is felt in a pass
 
 
@@ -104,6 +105,11 @@ class Call:
         """The layer's name, with `#number` from the second call on."""
         name = self.layer or "(root)"
         return f"{name}#{self.number}" if self.number > 1 else name
+
+    @property
+    def returned(self) -> bool:
+        """Whether the layer returned; False if it raised an exception."""
+        return self._returned
 
     @property
     def stats_only(self) -> bool:
@@ -209,7 +215,7 @@ class Call:
 
     def _results(self) -> Any:
         if not self._returned:
-            raise NotCapturedError(f"call {self.label} raised an exception and returned nothing")
+            raise NotCapturedError(f"layer {self.label!r} {RAISED}")
         return self._output
 
     def _with_grads(self) -> Any:

@@ -55,7 +55,7 @@ def capture(
 
     """
     modules = Modules(model)
-    layers = {module: name for name, module in pick(modules, *which).items()}
+    layers = {module: name for name, module in pick(modules, *which, several="capture(model, *names)").items()}
     refuse_unhookable(modules, layers, "capture")
     wanted = check_options(
         modules,

@@ -20,7 +20,7 @@ from hookscope.captures.inplace import Overwrites
 from hookscope.captures.stats import Stats, shape_of
 from hookscope.captures.storage_options import StorageOptions, keep_fallback
 from hookscope.layers import FusedLayer, LateModules, Modules, call_id
-from hookscope.pytree import tree_map
+from hookscope.pytree import find_paths, tree_map
 from hookscope.task_local import TaskLocal, current_task_name
 
 __all__ = ["CaptureTooLargeError", "PassRecord", "PassRecorder"]
@@ -52,6 +52,8 @@ class PassRecord:
 
     unwatched = False
     """Whether some outputs are inference tensors, for which torch does not count writes."""
+    opaque = ""
+    """The class of what the model returned, if it holds no tensor in tuples, lists, mappings and dataclasses."""
 
     def __init__(self, order: list[Call], notes: dict[str, None]) -> None:
         self.order, self.notes = order, notes
@@ -204,6 +206,8 @@ class PassRecorder(PassRecord):
         if call is None:
             if self.early_stop is not None:
                 self.early_stop.again(here)
+            if type(output) is not Tensor and module is self._model:
+                self.opaque = "" if any(find_paths(output, objects=False)) else type(output).__name__
             return
         self.writes.look(call, here.last, inside=True)
         if type(output) is Tensor:

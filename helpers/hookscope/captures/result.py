@@ -19,7 +19,7 @@ from hookscope.captures.layer import Layer
 from hookscope.captures.recorder import PassRecorder
 from hookscope.captures.stats import Stats
 from hookscope.captures.unregistered import unregistered_modules
-from hookscope.layers import LayerNotFoundError, Modules, find_fused
+from hookscope.layers import LayerNotFoundError, ModuleMap, Modules, find_fused
 from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures import Result
@@ -42,11 +42,11 @@ class Capture(Result, Mapping[str, Layer]):
 
     """
 
-    def __init__(self, modules: Modules, layers: dict[nn.Module, str], wanted: Wanted) -> None:
+    def __init__(self, modules: Modules, layers: Mapping[nn.Module, str], wanted: Wanted) -> None:
         self.modules, self._model = modules, modules.model
         self.title = type(modules.model).__name__
         self.stopped = ""
-        self._layers = layers
+        self._layers = layers = ModuleMap(layers)
         self._wanted = wanted
         self._open = False
         self._uncalled: dict[str, str] = {}  # of a copy, which has no model
@@ -82,7 +82,7 @@ class Capture(Result, Mapping[str, Layer]):
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, nn.Module):
-            name = dict[Any, str](self._layers).get(name)
+            name = self._layers.get(name)
         by_layer = self._record.by_layer()
         return name in by_layer or self._first_name(str(name)) in by_layer
 
@@ -94,7 +94,7 @@ class Capture(Result, Mapping[str, Layer]):
     def _name_of(self, layer: nn.Module) -> str:
         if not hasattr(self, "_model"):
             raise LayerNotFoundError("this capture is a copy without its model. Pass the name of a layer")
-        name = self._layers.get(layer, self.modules.names.get(layer))
+        name: str | None = self._layers.get(layer) or self.modules.names.get(layer)
         if name is None:
             raise LayerNotFoundError(f"this {type(layer).__name__} is not in the model that was captured")
         return name

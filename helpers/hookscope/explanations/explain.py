@@ -96,6 +96,11 @@ def _code_of(seen: Capture) -> str:
     for option, there in given.items():
         if there:
             raise ValueError(f"explain cannot write code for {option}=. Capture without it, and explain that capture")
+    if wanted.gradients and seen._record.opaque:
+        raise ValueError(
+            f"explain cannot write code for this capture: the model returns a {seen._record.opaque}, so the code "
+            "cannot find a tensor for the loss. Capture without gradients=True, or capture a part of the model"
+        )
     layers = {name: seen.modules.find(name) for name in [*seen, *seen.uncalled]}
     plain = _returned_tensors(seen) if seen.calls else all(map(returns_tensor, layers.values()))
     run = [RUN, *(loss_lines(returns_tensor(seen.modules.model)) if wanted.gradients else [])]

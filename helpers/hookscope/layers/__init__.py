@@ -8,6 +8,7 @@ from hookscope.layers.hookable import (
     refuse_unhookable,
 )
 from hookscope.layers.late_modules import LateModules
+from hookscope.layers.module_map import ModuleMap
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
 from hookscope.layers.running_calls import call_id
@@ -17,6 +18,7 @@ __all__ = [
     "FusedLayer",
     "LateModules",
     "LayerNotFoundError",
+    "ModuleMap",
     "Modules",
     "Which",
     "attention_would_be_fused",

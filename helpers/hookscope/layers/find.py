@@ -6,7 +6,7 @@ The name of a layer is its dotted name in `nn.Module.named_modules`; the name of
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import nn
 
@@ -51,8 +51,10 @@ def find_layers(model: nn.Module, *which: Which, leaves_only: bool = False) -> d
     return pick(Modules(model), *which, leaves_only=leaves_only)
 
 
-def pick(modules: Modules, *which: Which, leaves_only: bool = False) -> dict[str, nn.Module]:
-    """Do the same as `find_layers`, with the `Modules` of a model."""
+def pick(
+    modules: Modules, *which: Which, leaves_only: bool = False, several: str = "find_layers(model, *names)"
+) -> dict[str, nn.Module]:
+    """Do the same as `find_layers`, with the `Modules` of a model; `several` is the call that takes a list of names."""
     if not which:
         return dict(modules.leaves)
     keep = set(modules.leaves.values()) if leaves_only else modules.names.keys()
@@ -60,7 +62,7 @@ def pick(modules: Modules, *which: Which, leaves_only: bool = False) -> dict[str
     by_name: dict[nn.Module, str] = {}
     picked: set[nn.Module] = set()
     for item in which:
-        found = _pick(modules, item)
+        found = _pick(modules, item, several)
         if found.keys().isdisjoint(keep):
             text = (
                 "picks no leaf module, only modules with children or modules that torch never calls; drop "
@@ -101,7 +103,7 @@ def leaves(model: nn.Module) -> dict[str, nn.Module]:
     return dict(Modules(model).leaves)
 
 
-def layer_names(model: nn.Module) -> dict[nn.Module, str]:
+def layer_names(model: nn.Module) -> Mapping[nn.Module, str]:
     """Return the dotted name of each module of a model.
 
     Args:
@@ -121,7 +123,7 @@ def layer_names(model: nn.Module) -> dict[nn.Module, str]:
     return Modules(model).names
 
 
-def _pick(modules: Modules, item: object) -> dict[nn.Module, str]:
+def _pick(modules: Modules, item: object, several: str) -> dict[nn.Module, str]:
     """Return the modules that one item of `which` picks; raise an error if there are none."""
     names = modules.names
     if isinstance(item, str):
@@ -145,7 +147,7 @@ def _pick(modules: Modules, item: object) -> dict[nn.Module, str]:
     else:
         hint = "name or glob, module type, module, or predicate (name, module) -> bool"
         if isinstance(item, (list, tuple, set, frozenset, dict)):
-            hint += ". Unpack several of them with a star: find_layers(model, *names)"
+            hint += f". For several of them: {several}"
         kind = type(item).__name__
         raise TypeError(f"cannot pick layers by {reprlib.repr(item)} of type {kind}. Pass a {hint}")
     if error is not None and not found:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from hookscope.layers.modules import Modules
 
@@ -29,7 +30,7 @@ class LateModules:
     """
 
     def __init__(self, names: Mapping[nn.Module, str], arrived: Callable[[nn.Module, str, bool], None]) -> None:
-        self.names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+        self.names: MutableMapping[nn.Module, str] = WeakIdKeyDictionary()
         self._there, self._arrived = names, arrived
         self._finalizer: weakref.finalize[..., LateModules] | None = None
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from hookscope.layers.module_map import ModuleMap
+
 __all__ = ["Modules", "check_model", "children_of", "collect_submodules", "kind_of"]
 
 # torch never calls these containers, so a forward hook on them never runs.
@@ -36,7 +38,7 @@ class Modules:
         return Modules(self.model) if "_walked" in self.__dict__ else self
 
     @property
-    def names(self) -> dict[nn.Module, str]:
+    def names(self) -> ModuleMap[str]:
         """Module -> its first dotted name, in the order of `model.named_modules()`. The root has the name `""`."""
         return self._walked.names
 
@@ -88,11 +90,11 @@ class Modules:
         ]
 
     @cached_property
-    def all_names(self) -> dict[nn.Module, list[str]]:
+    def all_names(self) -> ModuleMap[list[str]]:
         """Module -> all its dotted names, the first one first."""
         if not self._walked.shared:
-            return {module: [name] for module, name in self.names.items()}
-        names: dict[nn.Module, list[str]] = {}
+            return ModuleMap((module, [name]) for module, name in self.names.items())
+        names = ModuleMap[list[str]]()
         for name, module in self.model.named_modules(remove_duplicate=False):
             names.setdefault(module, []).append(name)
         return names
@@ -156,7 +158,7 @@ class _Walk:
     """One walk over all modules of a model."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.names: dict[nn.Module, str] = {}
+        self.names = ModuleMap[str]()
         self.kinds: set[type[nn.Module]] = set()
         self.compiled: list[nn.Module] = []
         self.shared = False

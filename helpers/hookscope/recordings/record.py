@@ -71,7 +71,7 @@ def record(
     """
     modules = Modules(model)
     if which:
-        layers = {module: name for name, module in pick(modules, *which).items()}
+        layers = {module: name for name, module in pick(modules, *which, several="record(model, *names)").items()}
     else:  # modules without a forward, such as nn.ModuleList, are never called
         layers = {module: name for module, name in modules.names.items() if has_forward(module)}
     refuse_unhookable(modules, layers, "record")
@@ -100,7 +100,7 @@ class Recording(EventLog):
     def __init__(
         self,
         modules: Modules,
-        layers: dict[nn.Module, str],
+        layers: Mapping[nn.Module, str],
         kinds: frozenset[str],
         tensors: Mapping[str, torch.Tensor],
         parameters: bool,

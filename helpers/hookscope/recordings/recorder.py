@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from traceback import walk_tb
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
+from torch.utils.hooks import BackwardHook
 
-from hookscope.layers import LateModules, Modules, call_id, is_write_to_hooked
+from hookscope.layers import LateModules, ModuleMap, Modules, call_id, is_write_to_hooked
 from hookscope.recordings.event_buffer import EventBuffer
 from hookscope.recordings.thread_state import ThreadState
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
@@ -41,6 +42,9 @@ _BACKWARD_ERRORS = {
     ("setup_context staticmethod",): "these hooks do not work under the transforms of torch.func. Record",
 }
 
+# torch's code that makes a view of each input and output of a layer with a full backward hook.
+_WRAPS_TENSORS = BackwardHook._apply_on_tensors.__code__
+
 Calls = Mapping[nn.Module, int]  # layer -> number of the call that a backward hook belongs to
 
 
@@ -54,20 +58,21 @@ class Recorder:
 
     """
 
-    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], buffer: EventBuffer) -> None:
+    def __init__(self, layers: Mapping[nn.Module, str], kinds: frozenset[str], buffer: EventBuffer) -> None:
         self.ran: set[str] = set()
         self._buffer = buffer
-        self._layers = dict(layers)
+        self._layers = ModuleMap(layers)
         self._all = False  # whether layers that are added to the model later are logged, too
         self._kinds = kinds
         self.watcher = Watcher(buffer)
-        self._calls: Counter[nn.Module] = Counter()  # numbers given so far
+        self._calls = ModuleMap[int]()  # numbers given so far
         self._early: set[tuple[str, int]] = set()  # calls without an input that requires grad
         self._per_task = TaskLocal(ThreadState)
         self._has_backward_hooks = False
+        self._noted_identity = False
         # Entries of backward hook dictionaries, and how to make the entry for the next call: see _renew.
-        self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
-        self._global_calls: dict[nn.Module, int] = {}
+        self._slots: dict[int, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
+        self._global_calls = ModuleMap[int]()
         self._filter = ("ignore", SimpleNamespace(match=self._is_own_warning), Warning, None, 0)
 
     def start(
@@ -119,7 +124,7 @@ class Recorder:
                 self.watcher.forget()
                 self._unmute()
                 # A graph built inside the block keeps the recorder alive, but must not keep the model alive.
-                self._layers, self._slots, self._global_calls = {}, {}, {}
+                self._layers, self._slots, self._global_calls = ModuleMap(), {}, ModuleMap()
                 self._calls.clear()
                 last = self._state.last  # `explain` needs it
                 self._per_task.clear()
@@ -157,7 +162,9 @@ class Recorder:
         if self._buffer.full or not has_forward(module):
             return False
         # If another module had this name, its calls count.
-        self._calls[module] = max((self._calls[other] for other, of in self._layers.items() if of == name), default=0)
+        self._calls[module] = max(
+            (self._calls.get(other, 0) for other, of in self._layers.items() if of == name), default=0
+        )
         self._layers[module] = name
         self._add(module)
         return True
@@ -193,16 +200,16 @@ class Recorder:
         for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
             self._has_backward_hooks = True
             renew = partial(self._point, kind, self._layers[module])
-            handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: self._calls[module] + 1}))
+            handle = getattr(module, f"register_{kind}_hook")(renew(None, self._next_call(module)))
             self._buffer.cleanup.callback(handle.remove)
             slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
-            self._slots.setdefault(module, []).append(slot)
+            self._slots.setdefault(id(module), []).append(slot)
 
     def _wrap_all(self, module: nn.Module | None, kind: str, hooks: Hooks) -> None:
         """Replace each hook by a wrapper with the same id, until the recording ends."""
         full = torch_module._global_is_full_backward_hook if module is None else module._is_full_backward_hook
         shown = "backward" if kind == "full_backward" and full is False else kind
-        calls: Calls = self._global_calls if module is None else {module: 1}
+        calls: Calls = self._global_calls if module is None else ModuleMap({module: 1})
         for key, hook in list(hooks.items()):
             if isinstance(hook, OwnHook):  # an outer recording's
                 continue
@@ -210,7 +217,7 @@ class Recorder:
             self._buffer.cleanup.callback(unwrap, hooks, key)
             hooks[key] = WrappedHook(self._buffer, hook, partial(log, calls))
             if kind.startswith("full_backward"):
-                self._slots.setdefault(module, []).append((hooks, key, partial(self._rewrap, log)))
+                self._slots.setdefault(id(module), []).append((hooks, key, partial(self._rewrap, log)))
         where = "globally" if module is None else f"on {self._describe(module)}"
         self._buffer.cleanup.callback(self._buffer.note_new, hooks, set(hooks), where)
 
@@ -255,6 +262,8 @@ class Recorder:
         if stack[place][2] is error:
             self._log_module("forward", "", {}, module, args, output)
             self._state.last = self._describe(module)
+            if self._has_backward_hooks and torch.is_grad_enabled() and not self._noted_identity:
+                self._note_identity(module, args, output)
             if self._has_backward_hooks and not isinstance(output, torch.Tensor | tuple):
                 what = type(output).__name__
                 returns = f"{_capitalize(self._state.last)} returns a {what}"
@@ -266,6 +275,18 @@ class Recorder:
         elif _explain_error(error) and not hasattr(error, "_hookscope_at"):
             vars(error)["_hookscope_at"] = (self._describe(module), self._state.last)
         del stack[place:]
+
+    def _note_identity(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """Note once that a layer returned its input itself, and that its full backward hooks hide this."""
+        given = {id(arg) for arg in args if isinstance(arg, torch.Tensor) and arg.requires_grad}
+        outputs = output if isinstance(output, tuple) else (output,)
+        if any(id(each) in given for each in outputs):
+            self._noted_identity = True
+            self._buffer.note(
+                f"{_capitalize(self._describe(module))} returned its input itself. Its full backward hooks make a view "
+                "of it, so a model that tests `output is input` takes the other branch. To avoid this, record with "
+                'kinds=("forward_pre", "forward").'
+            )
 
     def _point(self, kind: str, name: str, _: Hook | None, calls: Calls) -> Hook:
         """Make hookscope's own backward hook for one call of one layer."""
@@ -304,13 +325,13 @@ class Recorder:
         # A call reads its backward hooks when it starts, before any pre-hook. Each call gets hooks of its own in the
         # dictionaries, so that a hook can log the number of its call.
         def renew(owner: nn.Module | None, calls: Calls) -> None:
-            for hooks, key, make in self._slots.get(owner, ()):
+            for hooks, key, make in self._slots.get(id(owner), ()):
                 if key in hooks:
                     hooks[key] = make(hooks[key], calls)
 
-        renew(module, {module: self._calls[module] + 1})
+        renew(module, self._next_call(module))
         self._global_calls[module] = number
-        self._global_calls = {}
+        self._global_calls = ModuleMap()
         renew(None, self._global_calls)
 
     # The log.
@@ -318,7 +339,7 @@ class Recorder:
     def _log_module(self, kind: str, hook: str, calls: Calls, module: nn.Module, *given: Any) -> None:
         if (name := self._layers.get(module)) is None:
             return
-        stack, call, depth, value = self._state.open, self._calls[module], 0, given[0]
+        stack, call, depth, value = self._state.open, self._calls.get(module, 0), 0, given[0]
         if kind == "forward_pre":
             value = (*value, *filter(None, given[1:]))
             call, depth = self._coming(module), len(stack)
@@ -338,9 +359,11 @@ class Recorder:
         coming = self._state.coming
         if module not in coming:
             with self._buffer.lock:
-                self._calls[module] += 1
-                coming[module] = self._calls[module]
+                self._calls[module] = coming[module] = self._calls.get(module, 0) + 1
         return coming[module]
+
+    def _next_call(self, module: nn.Module) -> Calls:
+        return ModuleMap({module: self._calls.get(module, 0) + 1})
 
     def _describe(self, module: nn.Module) -> str:
         return f"layer {self._layers[module] or '(root)'} ({type(module).__name__})"
@@ -404,4 +427,12 @@ def _explain_error(error: BaseException | None) -> str:
             "these hooks turn the inputs and outputs of a layer into views, and such a view was changed in place. "
             "Do not record the layers that do this, or record"
         )
-    return next((why for parts, why in _BACKWARD_ERRORS.items() if all(part in str(error) for part in parts)), "")
+    for parts, why in _BACKWARD_ERRORS.items():
+        if all(part in str(error) for part in parts):
+            return why
+    if any(frame.f_code is _WRAPS_TENSORS for frame, _ in walk_tb(error.__traceback__)):
+        return (
+            f"these hooks cannot wrap a tensor that this layer gets or returns, for example a sparse tensor or one of "
+            f"forward-mode AD ({type(error).__name__}). Record"
+        )
+    return ""

@@ -6,7 +6,7 @@ import sys
 
 from torch import nn
 
-from hookscope.layers import call_id
+from hookscope.layers import ModuleMap, call_id
 
 __all__ = ["ThreadState"]
 
@@ -24,7 +24,7 @@ class ThreadState:
 
     def __init__(self) -> None:
         self.open: list[tuple[nn.Module, int, BaseException | None, int]] = []
-        self.coming: dict[nn.Module, int] = {}
+        self.coming = ModuleMap[int]()
         self.last = ""
         self.at: nn.Module | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.call import Call, NotCapturedError
+from hookscope.captures.call import RAISED, Call, NotCapturedError
 from hookscope.captures.capture import capture
 from hookscope.captures.recorder import CaptureTooLargeError
 from hookscope.captures.result import Capture
@@ -80,11 +80,24 @@ class ModelPass:
         """
         with self._prepare(), torch.no_grad(), self._without_gradients:
             output = self.model(*self.args, **self.kwargs)
-        outputs = {name: self._without_gradients[name].calls[0].output for name in self._without_gradients}
+        self.capture = self._without_gradients
+        outputs = {name: calls[0].output for name in self._without_gradients if (calls := self.calls_of(name))}
         check_batch_axis(self._without_gradients.modules.names, self.args, outputs)
-        self.capture, self._random_gradients = self._without_gradients, None
+        self._random_gradients = None
         self.output = tree_map(torch.Tensor.detach, output)
         self.goal = self._find_goal(self.output)
+
+    def calls_of(self, layer: str) -> list[Call]:
+        """List the calls of a layer that returned; a model can catch the exception of the others."""
+        return [call for call in self.capture[layer].calls if call.returned] if layer in self.capture else []
+
+    def list_raised(self) -> list[str]:
+        """Return a sentence for each layer that returned in none of its calls."""
+        return [f"Layer {name!r} {RAISED}." for name in self.capture if not self.calls_of(name)]
+
+    def why_missing(self, layer: str) -> str:
+        """Explain why `calls_of` is empty."""
+        return RAISED if layer in self.capture else self.capture.uncalled.get(layer, "cannot be hooked")
 
     def run_backward(self, target: int | None) -> None:
         """Run the model forward, then backward from `goal`.

@@ -8,19 +8,18 @@ from typing import Any
 
 from torch import nn
 
-from hookscope.captures.result import Capture
 from hookscope.captures.stats import shape_of
 from hookscope.widgets.goal import parts_of
+from hookscope.widgets.model_pass import ModelPass
 
 __all__ = ["format_warnings", "list_modules"]
 
 
-def list_modules(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str, Any]]:
-    """List all modules with the shapes that their first call returned, or the reason why they were not called."""
-    uncalled = seen.uncalled
+def list_modules(names: Mapping[str, nn.Module], run: ModelPass) -> list[dict[str, Any]]:
+    """List all modules with the shapes that their first call returned, or the reason why there is none."""
     rows = []
     for name, module in names.items():
-        calls = seen[name].calls if name in seen else ()
+        calls = run.calls_of(name)
         shapes = [shape_of(tensor) for tensor in parts_of(calls[0].output).values()] if calls else []
         rows.append(
             {
@@ -32,7 +31,7 @@ def list_modules(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str
                 "calls": len(calls),
                 "maps": any(len(shape) in (4, 5) for shape in shapes),
                 "leaf": not module._modules,
-                "why": "" if calls else uncalled.get(name, "cannot be hooked"),
+                "why": "" if calls else run.why_missing(name),
             }
         )
     return rows

@@ -190,7 +190,7 @@ class LayerPicker(CodeWidget):
         self._pass.run()
         with self.hold_sync():
             self._show_modules()
-            if self.layer not in self._pass.capture:
+            if not self._pass.calls_of(self.layer):
                 self.layer = self._choose_layer()
             self._update()
 
@@ -218,12 +218,10 @@ class LayerPicker(CodeWidget):
     @traitlets.validate("layer")
     def _check_layer(self, proposal: Any) -> str:
         name: str = proposal.value
-        if name in self._names and (self._is_updating or name in self._pass.capture):
+        if name in self._names and (self._is_updating or self._pass.calls_of(name)):
             return name
         if name in self._names:
-            raise LayerNotFoundError(
-                f"layer {name!r} {self._pass.capture.uncalled.get(name, 'cannot be hooked')}", name
-            )
+            raise LayerNotFoundError(f"layer {name!r} {self._pass.why_missing(name)}", name)
         raise not_found(self._names, name, f"no layer {name!r}")
 
     @traitlets.validate("show", "order", "scale")
@@ -288,7 +286,7 @@ class LayerPicker(CodeWidget):
         """Draw the current choice, and update the options of the controls."""
         with self.hold_sync(), self._hold_updates():
             self.goal, self.notices, self.code = "", [], ""
-            self.calls = len(self._pass.capture[self.layer].calls)
+            self.calls = len(self._pass.calls_of(self.layer))
             self.call = min(self.call, self.calls)
             found = parts_of(self._get_call().output)
             self.parts = list(found)
@@ -348,8 +346,8 @@ class LayerPicker(CodeWidget):
         goal, graded = self._pass.goal, self.show != ACTIVATION
         name = self.targets[self.target] if 0 <= self.target < len(self.targets) else ""
         self.goal = f"Gradient of {goal.describe(self.target, name)}." if goal and graded else ""
-        notices = format_warnings(self._pass.warnings)
-        if graded and goal and not goal.classes and len(self.gradient):
+        notices = [*self._pass.list_raised(), *format_warnings(self._pass.warnings)]
+        if graded and goal and not goal.classes and self.gradient.numel():
             largest = float(self.gradient.abs().max())
             if self._pass.is_rounding(self._get_call().label, self.part, largest):
                 notices.insert(
@@ -368,7 +366,7 @@ class LayerPicker(CodeWidget):
                 self._show_targets()
 
     def _get_call(self) -> Call:
-        return self._pass.capture[self.layer].calls[self.call - 1]
+        return self._pass.calls_of(self.layer)[self.call - 1]
 
     def _format_title(self) -> str:
         call = f", call {self.call}" if self.calls > 1 else ""
@@ -377,11 +375,11 @@ class LayerPicker(CodeWidget):
     def _choose_layer(self) -> str:
         seen = self._pass.capture
         with_maps = (row["name"] for row in self.tree if row["maps"] and row["leaf"])
-        return str(next(with_maps, next(iter(seen), "")))
+        return str(next(with_maps, next((name for name in seen if self._pass.calls_of(name)), "")))
 
     def _show_modules(self) -> None:
         """Send the list of modules and classes to the page."""
-        self.tree = list_modules(self._names, self._pass.capture)
+        self.tree = list_modules(self._names, self._pass)
         self._show_targets()
 
     def _show_targets(self) -> None:

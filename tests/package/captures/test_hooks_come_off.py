@@ -23,7 +23,7 @@ def test_hooks_come_off_and_the_error_carries_what_was_captured(stop):
     assert caught.value.capture is seen
     assert "2 calls were captured before this error, the last one in 1" in caught.value.__notes__[0]
     assert seen["0"].output.shape == (1, 1)
-    with pytest.raises(NotCapturedError, match="call 1 raised"):
+    with pytest.raises(NotCapturedError, match="layer '1' raised"):
         _ = seen["1"].output
     assert len(census(net)) == 0
 

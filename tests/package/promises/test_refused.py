@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.forward_ad import dual_level, make_dual
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import at, capture, census, collect, compare_backward_hooks, edit, explain, graph, profile, record
 from hookscope.interp.lenses import Streams
+from hookscope.widgets import LayerPicker
 from tests.shared.awkward import Do, Net, Result
 from tests.shared.language_models import READER_IDS, Reader
+from tests.shared.sweep_helpers import sweep
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 Tool = Callable[[nn.Module, tuple[Any, ...]], Any]
@@ -251,6 +256,52 @@ ROWS: dict[str, Row] = {
         watched(record), lambda: without_hook(hooked(nn.Sequential(nn.Linear(4, 4)), "0", "register_backward_hook")),
         (GRAD,), r"Layer 0 \(Linear\) once had a legacy", r"census\(model\)\.remove_all\(\)",
     ),
+    "record: a layer that returns its input": (
+        watched(record), lambda: nn.Sequential(nn.Linear(4, 4), nn.Identity()), (X,),
+        r"Layer 1 \(Identity\) returned its input itself", r"`output is input`.*kinds=",
+    ),
+    "record: forward-mode AD": (
+        under(dual_level, watched(record)), lambda: Net(lambda self, x: self.a(make_dual(x, x)), a=nn.Linear(4, 4)),
+        (X,), r"after layer a \(Linear\) returned", "cannot wrap a tensor.*forward-mode AD.*kinds=",
+    ),
+    "record: a sparse output": (
+        watched(record), lambda: nn.Sequential(nn.Linear(4, 4), Do(lambda x: x.to_sparse())), (X,),
+        r"after layer 1 \(Do\) returned", "cannot wrap a tensor.*sparse.*kinds=",
+    ),
+    "edit: a hook that was there before": (
+        edited("0"), lambda: hooked(in_place(), "0", "register_forward_hook"), (X,),
+        "was on layer '0' before the edit", "Register it inside the block, after the edit",
+    ),
+    "edit: a deque": (
+        edited("0", part=1), lambda: nn.Sequential(Do(lambda x: deque([x, x])), Do(lambda xs: xs[0])), (X,),
+        "layer '0'", "it returned a deque, and edit finds tensors only in tuples",
+    ),
+    "edit: a mapping proxy": (
+        edited("0", part="a"),
+        lambda: nn.Sequential(Do(lambda x: MappingProxyType({"a": x * 1})), Do(lambda found: found["a"])), (X,),
+        "layer '0', call 1", "cannot rebuild the mappingproxy with the new value. Edit a layer inside",
+    ),
+    "collect: a layer that raised": (
+        collected("bad"), lambda: fails_and_goes_on().eval(), (X,), "layer 'bad' raised an exception",
+        "returned nothing",
+    ),
+    "sweep: a layer that raised": (
+        lambda net, args: sweep(net, args, ["bad"], "zero", metric=torch.sum, progress=False), fails_and_goes_on, (X,),
+        "layer 'bad' raised an exception", "returned nothing",
+    ),
+    "picker: a layer that raised": (
+        lambda net, args: LayerPicker(net, *args, layer="bad"), fails_and_goes_on, (X,), "layer 'bad' raised",
+        "returned nothing",
+    ),
+    "explain: a loss that is in no tensor": (
+        explained(watched(capture, gradients=True, backward=False)),
+        lambda: Net(lambda self, x: torch.distributions.Normal(self.a(x), 1.0), a=nn.Linear(4, 4)), (X,),
+        "the model returns a Normal", "Capture without gradients=True",
+    ),
+    "capture: a list of names": (
+        lambda net, args: capture(net, ["0"]), in_place, (X,), r"cannot pick layers by \['0'\]",
+        r"capture\(model, \*names\)",
+    ),
     "record: a graph that runs backward later": (
         lambda net, args: (seen := watched(record, backward=False)(net, args), net.kept.sum().backward(), seen)[2],
         lambda: Net(lambda self, x: self.__dict__.update(kept=self.a(x)) or self.kept, a=nn.Linear(4, 4)), (GRAD,),
@@ -349,7 +400,8 @@ ROWS: dict[str, Row] = {
         under(torch.inference_mode, watched(capture)), in_place, (X,), "in inference mode", r"\.overwritten",
     ),
     "capture: a layer that raised": (
-        asked(lambda seen: seen["bad"].output), fails_and_goes_on, (X,), "call bad raised", "returned nothing",
+        asked(lambda seen: seen["bad"].output), fails_and_goes_on, (X,), "layer 'bad' raised an exception",
+        "returned nothing",
     ),
     "capture: a sparse output in part": (
         watched(capture, samples=0), lambda: nn.Sequential(Do(lambda x: x.to_sparse())), (X,),
@@ -377,7 +429,7 @@ ROWS: dict[str, Row] = {
         edited("0"), lambda: nn.Sequential(nn.LSTM(4, 4)), (X,), "layer '0', call 1", "Choose one: part=0",
     ),
     "edit: no tensor": (
-        edited("0"), lambda: nn.Sequential(Do(lambda x: "text")), (X,), "layer '0'", "it returned no tensor, but str",
+        edited("0"), lambda: nn.Sequential(Do(lambda x: "text")), (X,), "layer '0'", "it returned no tensor, but a str",
     ),
     "edit: a gradient, without backward": (
         edited("0", to="grad", backward=False), in_place, (X,), "layer '0'", r"backward\(\) was not called inside",
@@ -536,7 +588,7 @@ ROWS: dict[str, Row] = {
     ),
     "explain: a call that raised": (
         explained_error, lambda: nn.Sequential(nn.ReLU(), nn.Linear(9, 9)), (X,),
-        "cannot write code for this capture: call 1 raised an exception", "another pass",
+        "cannot write code for this capture: layer '1' raised an exception", "another pass",
     ),
     "explain: a container in itself": (
         explained(watched(capture, "", backward=False)),

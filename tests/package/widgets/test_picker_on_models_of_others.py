@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hookscope import capture
 from hookscope.widgets import LayerPicker
-from tests.shared.awkward import Net
+from tests.shared.awkward import Do, Net
+from tests.shared.awkward.calls import catching
 from tests.shared.language_models import IDS, llama
 
 
@@ -47,6 +49,23 @@ class Policy(nn.Module):
     def forward(self, obs: Tensor) -> dict[str, Tensor]:
         action = self.layer(obs)
         return {"obs": obs, "mask": (obs > 0).float(), "action": action, "value": action.sum(1)}
+
+
+def test_a_layer_that_raised_hides_no_other() -> None:
+    model, args, _ = catching()
+    picker = LayerPicker(model, *args, layer="inner.0", call=2, show="gradient", gradient_of=torch.sum)
+    with capture(model, "inner.0", gradients=True) as seen:
+        model(*args).sum().backward()
+    assert torch.equal(picker.gradient, seen["inner.0"].calls[1].grad)
+    raised = [name for name, why in ((row["name"], row["why"]) for row in picker.tree) if "raised" in why]
+    assert raised == ["inner", "inner.1"]
+    assert all(any(f"'{name}' raised an exception" in notice for notice in picker.notices) for name in raised)
+
+
+def test_the_gradient_of_a_single_number() -> None:
+    net, x = nn.Sequential(nn.Linear(4, 3), Do(torch.mean), nn.ELU()), torch.randn(2, 4)
+    picker = LayerPicker(net, x, layer="1", show="gradient")
+    assert (picker.problem, picker.gradient.shape) == ("", ())
 
 
 def test_what_can_have_no_gradient_is_no_goal() -> None:

@@ -151,6 +151,30 @@ def _() -> Any:
     return Net(run, a=nn.Linear(4, 4), b=nn.Linear(4, 3), c=nn.Linear(4, 2))
 
 
+@model("a layer whose hash changes in each call")
+def _() -> Any:
+    class Meter(nn.Module):
+        """As a metric of torchmetrics, whose hash depends on its state."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def __hash__(self) -> int:
+            return hash((id(type(self)), int(self.count)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count += 1
+            return x.mean(0)
+
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        y = self.a(x)
+        self.meter(y.detach())
+        return self.b(y) + self.meter(y)
+
+    return Net(run, a=nn.Linear(4, 4), meter=Meter(), b=nn.Linear(4, 4))
+
+
 def catching() -> Case:
     """A model that catches an exception of a layer; not in `MODELS`, as one call has no output."""
     seed(0)

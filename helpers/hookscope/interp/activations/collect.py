@@ -34,7 +34,7 @@ from hookscope.interp.activations.sample_axes import (
 from hookscope.interp.activations.shards import Shard, list_shards, write_shard
 from hookscope.interp.edits.layer_hooks import LayerHooks as Edited
 from hookscope.interp.edits.parts import Part, path_of
-from hookscope.layers import Which, find_layers
+from hookscope.layers import Modules, Which, pick
 from hookscope.layers.offloaded import is_offloaded, named_tensors
 from hookscope.progress import check_progress, progress_bar
 from hookscope.pytree import tree_map
@@ -112,7 +112,8 @@ def collect(
         raise TypeError(f"run={run!r} is not callable. Pass a function: run=lambda model, batch: model(batch.x)")
     path = path_of(part)
     kept: Any = {"dtype": dtype, "device": "cpu"}
-    seen, names = capture(model, *layers, **kept), list(find_layers(model, *layers))
+    names = list(pick(Modules(model), *layers, several="collect(model, loader, *names, to=...)"))
+    seen = capture(model, *names, **kept)
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
         raise ValueError(

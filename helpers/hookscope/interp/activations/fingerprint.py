@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -78,7 +78,7 @@ def fingerprint_state(model: nn.Module) -> dict[str, object]:
         for named in (model.named_buffers(), model.named_parameters())
     )
     found: dict[str, object] = {f"buffer {name!r}": fingerprint_tensor(tensor) for name, tensor in buffers}
-    for name, tensor in parameters:
+    for name, tensor in _flatten(parameters):
         signs: list[str] = []
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype that torch cannot sum
             whole = tensor.detach()
@@ -100,9 +100,18 @@ def fingerprint_model(model: nn.Module) -> str:
     return _fingerprint(named_tensors(model), said)
 
 
+def _flatten(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Replace each wrapper subclass, such as a quantized weight or a DTensor, by the tensors inside it."""
+    for name, tensor in tensors:
+        if hasattr(tensor, "__tensor_flatten__"):
+            yield from _flatten((f"{name}.{inner}", getattr(tensor, inner)) for inner in tensor.__tensor_flatten__()[0])
+        else:
+            yield name, tensor
+
+
 def _fingerprint(tensors: Iterable[tuple[str, Tensor]], said: str = "") -> str:
     found = hashlib.sha256(said.encode())
-    for name, tensor in tensors:
+    for name, tensor in _flatten(tensors):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
         with torch.no_grad():
             if tensor.is_quantized:

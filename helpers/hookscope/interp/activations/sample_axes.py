@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures import Capture
+from hookscope.captures.call import RAISED
 from hookscope.interp.activations.shards import can_be_written
 from hookscope.interp.edits.parts import listed, tensors
 from hookscope.layers.offloaded import is_offloaded
@@ -97,6 +98,9 @@ def name_outputs(
     for name, why in seen.uncalled.items():
         refuse(name, RuntimeError(f"layer {name or '(root)'!r} {why}"))
     for call in seen.calls:
+        if not call.returned:
+            refuse(call.label, RuntimeError(f"layer {call.label!r} {RAISED}"))
+            continue
         there = False
         for path, tensor in tensors(call.output):
             if part is not None and path and path[: len(part)] != part:
@@ -156,37 +160,13 @@ def find_sample_axes(
     """
     with preserve_rng_state(model, batch):
         if not is_offloaded(model.modules()):  # a copy would load all weights into memory
-            with suppress(Exception), _copy_model(model) as copied:  # the run of the model itself raises the error
+            with suppress(Exception):  # the run of the model itself raises the error
+                copied = copy.deepcopy(model)
                 return _run_two_and_three(copied, watch(copied), run, batch, part, left_out)
         if left_out:
             left_out.clear()
         with preserve_model(model, attributes=True):
             return _run_two_and_three(model, watch(model), run, batch, part, left_out)
-
-
-def _share_until_write(parameter: nn.Parameter) -> torch.Tensor | None:
-    try:
-        return parameter.detach()._lazy_clone()
-    except (AttributeError, RuntimeError):  # torch does not own this memory, or it is not dense
-        return None
-
-
-@contextmanager
-def _copy_model(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield a copy of a model whose parameters share memory with the original until one of them is written to."""
-    shared: dict[int, Any] = {}
-    for parameter in model.parameters():
-        data = _share_until_write(parameter) if type(parameter) is nn.Parameter else None
-        shared[id(parameter)] = parameter if data is None else nn.Parameter(data, parameter.requires_grad)
-    ours = {id(each) for each in shared.values()} - shared.keys()
-    copied = copy.deepcopy(model, shared)
-    try:
-        yield copied
-    finally:
-        # Release the shared memory now: otherwise the next write to the model would move its parameters.
-        for parameter in copied.parameters():
-            if id(parameter) in ours:
-                parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
 
 
 def _run_two_and_three(

@@ -141,7 +141,10 @@ def _list_notes(modules: Modules, mode: AttentionMode, samples: int) -> list[str
         return [f"0 maps: {softmaxes[0]}", *notes]
     if notes:
         return ["0 maps: this pass has no attention between tokens that could be followed", *notes]
-    return ["0 maps: no softmax and no attention call ran in this pass"]
+    return [
+        "0 maps: no softmax and no attention call ran in this pass. If a layer computes its weights in another way, "
+        "name it: with hookscope.capture(model, 'its name') as seen: model(...)"
+    ]
 
 
 def _name_layer(name: str) -> str:

@@ -37,7 +37,7 @@ from hookscope.interp.edits.report import (
 from hookscope.interp.edits.selection import Selection
 from hookscope.interp.edits.spec import EditSpec, Operation, Where, parse_calls, parse_options, tensors_of_capture
 from hookscope.interp.edits.tokens import TokenSource, find_token_source
-from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
+from hookscope.layers import FusedLayer, ModuleMap, Modules, Which, pick, refuse_unhookable
 from hookscope.pictures import Result
 
 __all__ = ["Edit", "edit"]
@@ -85,9 +85,9 @@ class Edit(Result):
         self.title = type(model).__name__
         check_hookable({"": [model]})
         self._specs: list[tuple[EditSpec, nn.Module, str]] = []
-        self._fused: dict[nn.Module, FusedLayer | None] = {}  # around each layer
-        self._layers: dict[nn.Module, LayerHooks] = {}
-        self._token_sources: dict[nn.Module, TokenSource] = {}
+        self._fused = ModuleMap[FusedLayer | None]()  # around each layer
+        self._layers = ModuleMap[LayerHooks]()
+        self._token_sources = ModuleMap[TokenSource]()
         self._hooks_of: dict[LayerEdit, LayerHooks] = {}
         self.layer_edits: list[LayerEdit] = []
         self._notes: dict[str, None] = {}
@@ -205,8 +205,8 @@ class Edit(Result):
             module = ways[layer][-1]
             self._fused[module] = check_hookable(ways)
             return {module: layer}
-        chosen = {module: name for name, module in pick(self.modules, layer).items()}
-        self._fused |= {module: check_hookable(self.modules.paths_to(name)) for module, name in chosen.items()}
+        chosen = {module: name for name, module in pick(self.modules, layer, several="one call for each name").items()}
+        self._fused.update({module: check_hookable(self.modules.paths_to(name)) for module, name in chosen.items()})
         return chosen
 
     def _take(self, added: list[tuple[EditSpec, nn.Module, str]]) -> None:
@@ -254,8 +254,8 @@ class Edit(Result):
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this edit is already open. Create another one with edit(...)")
-        self._layers, self.layer_edits, self._notes = {}, [], {}
-        self._token_sources, self._hooks_of, self._order = {}, {}, None
+        self._layers, self.layer_edits, self._notes = ModuleMap(), [], {}
+        self._token_sources, self._hooks_of, self._order = ModuleMap(), {}, None
         self._passes = PassCounter()
         skip_our_hooks()
         self._handles.callback(self._gradients.remove)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -96,9 +97,11 @@ class LayerEdit:
         try:
             return put(value, path, new)
         except Exception as error:  # a class outside hookscope may raise anything when it is copied
+            why = f"edit cannot rebuild the {type(value).__name__} with the new value"
+            if not isinstance(value, MappingProxyType):
+                why += f" ({type(error).__name__}: {error})"
             raise TypeError(
-                f"{self.label(number)}: cannot rebuild a {type(value).__name__} with the edited value "
-                f"({type(error).__name__}: {error}). Edit a layer inside this one, or the input of the next one"
+                f"{self.label(number)}: {why}. Edit a layer inside this one, or the input of the next one"
             ) from error
 
     def _refuse_container_of_the_caller(self, given: dict[int | str, Any], path: Path, number: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from hookscope.pytree import (
@@ -14,12 +16,16 @@ from hookscope.pytree import (
     MappingKey,
     SequenceKey,
     find_paths,
+    find_tensors,
     get_attributes,
     key_get,
     replace_at,
 )  # fmt: skip
 
 __all__ = ["Part", "get", "holder_of", "keys", "listed", "path_of", "put", "tensors"]
+
+_UNSEARCHED = deque, np.ndarray, KeysView, ValuesView
+"""Containers that can hold tensors, and that an edit does not rebuild."""
 
 Path = tuple[int | str, ...]
 Part = int | str | tuple[int | str, ...]
@@ -67,7 +73,15 @@ def listed(value: Any) -> str:
     found = [f"part={_short(path)} {tuple(tensor.shape)}" for path, tensor in tensors(value)]
     if not found:
         inside = [name for name, item in get_attributes(value).items() if isinstance(item, Tensor)]
-        return ", ".join(f"part={name!r}" for name in inside) or f"no tensor, but {type(value).__name__}"
+        if inside:
+            return ", ".join(f"part={name!r}" for name in inside)
+        kind = type(value).__name__
+        if find_tensors(value) or isinstance(value, _UNSEARCHED):
+            return (
+                f"a {kind}, and edit finds tensors only in tuples, lists, mappings and dataclasses. Edit a layer "
+                "inside this one, or the input of the next one"
+            )
+        return f"no tensor, but a {kind}"
     return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
 
 

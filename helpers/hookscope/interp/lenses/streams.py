@@ -358,7 +358,7 @@ def _pick_named(modules: Modules, layers: Which | Sequence[Which] | None) -> dic
     several: list[Any] = list(layers) if isinstance(layers, list | tuple) else [layers]
     if not several:
         raise ValueError("layers=[] names no layer. Leave it out, and hookscope finds the blocks")
-    return pick(modules, *several)
+    return pick(modules, *several, several="layers=[*names]")
 
 
 @contextmanager

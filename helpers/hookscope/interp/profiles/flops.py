@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from torch import nn, ops
+from torch import ops
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from hookscope.interp.profiles.spans import CallSpan
+from hookscope.layers import ModuleMap
 from hookscope.pictures.words import count_text
 
 __all__ = ["FlopCounter"]
@@ -54,7 +55,7 @@ class FlopCounter(FlopCounterMode):
             self.left_out.setdefault(name, []).append(self.running())
         return out
 
-    def notes(self, names: dict[nn.Module, str]) -> Iterator[str]:
+    def notes(self, names: ModuleMap[str]) -> Iterator[str]:
         """Yield a note that names the operations that were not counted."""
         if not self.left_out:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.interp.profiles.spans import CallSpan, CallSpans, nodes_of, sequence_number
-from hookscope.layers import Modules
+from hookscope.layers import ModuleMap, Modules
 from hookscope.preserve import ModelState
 from hookscope.pytree import find_tensors, tree_map
 
@@ -192,7 +191,7 @@ class PassRunner:
                     backward()
         return spans
 
-    def count_saved(self) -> tuple[dict[nn.Module, int], CallSpans] | None:
+    def count_saved(self) -> tuple[ModuleMap[int], CallSpans] | None:
         """Return the bytes that autograd saves in each layer; None if torch allows no saved-tensor hooks here."""
         if not self.backward:
             return None
@@ -202,13 +201,13 @@ class PassRunner:
             for s in map(_storage_of, (*self.model.parameters(), *self.model.buffers(), *find_tensors((args, kwargs))))
         }
         held = {_key(storage): storage for storage in known.values()}
-        spans, found = CallSpans(self._hooked, lambda: 0), dict.fromkeys(self._hooked, 0)
+        spans, found = CallSpans(self._hooked, lambda: 0), ModuleMap((module, 0) for module in self._hooked)
 
         def pack(tensor: Tensor) -> Tensor:
             memory = _storage_of(tensor)
             if _key(memory) not in held:
                 held[_key(memory)] = memory  # a reference, so that no other storage gets its address
-                for module in {span.module for span in _enclosing_spans(spans.running)}:
+                for module in ModuleMap((span.module, None) for span in _enclosing_spans(spans.running)):
                     found[module] += memory.nbytes() if isinstance(memory, torch.UntypedStorage) else tensor.nbytes
             return tensor.detach()  # detached, because a node that holds its own output is never freed
 
@@ -242,25 +241,27 @@ class LayerTotals:
     """The sums over all calls of each layer in one pass: totals, and the layer's own parts."""
 
     def __init__(self, spans: CallSpans) -> None:
-        self.calls = Counter(span.module for span in spans.calls)
-        self.forward: dict[nn.Module, int] = {}
-        self.forward_self: dict[nn.Module, int] = {}
-        self.backward: dict[nn.Module, int] = {}
-        self.backward_self: dict[nn.Module, int] = {}
-        self.gradients: dict[nn.Module, int] = {}
+        self.calls = ModuleMap[int]()
+        self.forward = ModuleMap[int]()
+        self.forward_self = ModuleMap[int]()
+        self.backward = ModuleMap[int]()
+        self.backward_self = ModuleMap[int]()
+        self.gradients = ModuleMap[int]()
         self.outside = spans.outside.backward
         for span in spans.calls:
-            around = list(span.enclosing())[1:]
-            if span.module not in {outer.module for outer in around}:  # a layer that calls itself counts once
+            _add(self.calls, span.module, 1)
+            if all(
+                outer.module is not span.module for outer in list(span.enclosing())[1:]
+            ):  # a layer that calls itself counts once
                 _add(self.forward, span.module, span.forward)
             _add(self.forward_self, span.module, span.forward)
             if span.parent is not None:
                 _add(self.forward_self, span.parent.module, -span.forward)
             _add(self.backward_self, span.module, span.backward)
-            for module in {each.module for each in span.enclosing()}:
+            for module in ModuleMap((each.module, None) for each in span.enclosing()):
                 _add(self.backward, module, span.backward)
                 _add(self.gradients, module, span.gradients)
 
 
-def _add(into: dict[nn.Module, int], module: nn.Module, number: int) -> None:
+def _add(into: ModuleMap[int], module: nn.Module, number: int) -> None:
     into[module] = into.get(module, 0) + number

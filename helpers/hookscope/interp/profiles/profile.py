@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Never
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from hookscope.interp.profiles.passes import LayerTotals, PassRunner
 from hookscope.interp.profiles.result import LayerProfile, Profile, Time
 from hookscope.interp.profiles.spans import CallSpan, CallSpans, bytes_of
-from hookscope.layers import Modules, find_fused, refuse_unhookable
+from hookscope.layers import ModuleMap, Modules, find_fused, refuse_unhookable
 from hookscope.layers.modules import kind_of
 from hookscope.layers.offloaded import execution_devices, is_offloaded
 from hookscope.model_inputs import check_kwargs
@@ -151,19 +150,19 @@ def _build_profile(
     pairs: list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]],
     counting: CallSpans,
     could_count: bool,
-    saving: tuple[dict[nn.Module, int], CallSpans] | None,
+    saving: tuple[ModuleMap[int], CallSpans] | None,
 ) -> Profile:
     sums, counts = [timed[2] for _, timed in pairs], LayerTotals(counting)
     saved = None if saving is None else (saving[0], LayerTotals(saving[1]).calls)
     # A model can call different layers in each pass, and compiled code can call layers without their hooks.
-    calls: dict[nn.Module, list[CallSpan]] = {module: [] for each in (counts, *sums) for module in each.calls}
+    calls = ModuleMap[list[CallSpan]]((module, []) for each in (counts, *sums) for module in each.calls)
     for span in counting.calls:
         calls[span.module].append(span)
 
     def seconds(what: str, module: nn.Module) -> Time:
         return Time(tuple(getattr(each, what).get(module, 0) / 1e9 for each in sums if module in each.calls))
 
-    def number(counts: dict[nn.Module, int], module: nn.Module, known: bool) -> int | None:
+    def number(counts: ModuleMap[int], module: nn.Module, known: bool) -> int | None:
         return counts.get(module, 0) if known else None
 
     layers: dict[str, LayerProfile] = {}
@@ -183,7 +182,7 @@ def _build_profile(
             backward_flops_self=number(counts.backward_self, module, back and could_count),
             parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
             outputs=sum(bytes_of(tensor) for span in ours for tensor in find_tensors(span.outputs)),
-            saved=None if saved is None or saved[1][module] != len(ours) else saved[0][module],
+            saved=None if saved is None or saved[1].get(module, 0) != len(ours) else saved[0][module],
             gradients=number(counts.gradients, module, back),
         )
     times: dict[str, Time | None] = {
@@ -198,12 +197,12 @@ def _build_profile(
     return Profile(type(modules.model).__name__, layers, times, tuple(dict.fromkeys(notes)))
 
 
-def _note_varying_calls(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.Module]]) -> Iterator[str]:
+def _note_varying_calls(modules: Modules, layers: list[nn.Module], passes: list[ModuleMap[int]]) -> Iterator[str]:
     """Yield notes about layers whose number of calls differs between passes."""
-    found = [module for module in layers if len({calls[module] for calls in passes}) > 1]
+    found = [module for module in layers if len({calls.get(module, 0) for calls in passes}) > 1]
     if not found:
         return
-    often = [calls[module] for module in found for calls in passes]
+    often = [calls.get(module, 0) for module in found for calls in passes]
     names = ", ".join(repr(modules.names[module]) for module in found[:_NAMED])
     yield (
         f"{count_text(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}) ran {min(often)} to "

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hookscope.captures.call import RAISED
 from hookscope.interp.edits import NotEditedError
 from hookscope.interp.edits.batch_first import samples_in
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward
@@ -102,7 +103,7 @@ class Patch:
 
     def __init__(self, site: Site, change: Callable[[Tensor], Tensor | None]) -> None:
         self.site, self._change = site, change
-        self.calls = self.done = 0
+        self.calls = self.done = self._began = 0
         self.way: tuple[tuple[str, Any], ...] = ()
         self._begins = False
 
@@ -112,12 +113,17 @@ class Patch:
         if self.site.to == "input":
             stack.callback(module.register_forward_pre_hook(self.before, with_kwargs=True).remove)
         elif self.site.to == "output":
+            stack.callback(module.register_forward_pre_hook(self.count).remove)
             stack.callback(module.register_forward_hook(self.after).remove)
         else:
             stack.callback(module.register_forward_pre_hook(self.begin).remove)
             forward = PatchedForward(module, self._intercept)
             stack.callback(forward.remove)
             forward.install()
+
+    def count(self, module: nn.Module, args: Any) -> None:
+        """Count a call that has begun; it can end with an exception."""
+        self._began += 1
 
     def begin(self, module: nn.Module, args: Any) -> None:
         """Count a call of a layer whose heads are changed inside its forward."""
@@ -154,13 +160,15 @@ class Patch:
         """Change the layer's output."""
         return self._apply(output)
 
-    before.__qualname__ = after.__qualname__ = begin.__qualname__ = "hookscope.sweep"  # the name in a census
+    before.__qualname__ = after.__qualname__ = begin.__qualname__ = count.__qualname__ = (
+        "hookscope.sweep"  # the name in a census
+    )
 
     def check_calls(self, modules: Modules, runs: str) -> None:
         """Raise unless the layer was called, and only once if the site names no call."""
         site = self.site
         if not self.calls:
-            why = why_not_called(modules, site.module, 1)
+            why = RAISED if self._began else why_not_called(modules, site.module, 1)
             what = site.label if site.to == "output" else site.name  # heads: their output projection
             raise NotEditedError([f"layer {what!r} {why} ({runs})"])
         if not self.done:

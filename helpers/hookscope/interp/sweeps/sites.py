@@ -256,7 +256,7 @@ def _map_parts(modules: Modules, part: Any, chosen: set[nn.Module]) -> dict[nn.M
         return dict.fromkeys(chosen, path_of(part))
     paths: dict[nn.Module, Any] = dict.fromkeys(chosen)
     for item, one in part.items():
-        named = chosen.intersection(pick(modules, item).values())
+        named = chosen.intersection(pick(modules, item, several="one key of part= for each name").values())
         if not named:
             raise ValueError(f"part={{{item!r}: {one!r}}} names none of the layers in layers=")
         paths.update(dict.fromkeys(named, path_of(one)))
@@ -271,7 +271,7 @@ def _pick_modules(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Modul
             for found, module in pick(modules, name).items():
                 yield found, module, int(number)
             return
-    chosen = pick(modules, item)
+    chosen = pick(modules, item, several="layers=[*names]")
     if not isinstance(item, (str, nn.Module)) or len(chosen) > 1:  # a glob or a type skips lists, which never run
         lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
         called = {name: module for name, module in chosen.items() if not isinstance(module, lists)}

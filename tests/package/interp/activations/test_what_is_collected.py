@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from hookscope import Activations, LayerNotFoundError, census, collect, edit
@@ -34,6 +35,33 @@ def by_hand(net: nn.Module, batches, name: str = "0"):
     return torch.cat(kept)
 
 
+class Int8(Tensor):
+    """A quantized weight, as those of torchao: it implements what a layer needs."""
+
+    @staticmethod
+    def __new__(cls, stored: Tensor, scale: Tensor) -> Any:
+        return Tensor._make_wrapper_subclass(cls, stored.shape, dtype=torch.float32)
+
+    def __init__(self, stored: Tensor, scale: Tensor) -> None:
+        self.stored, self.scale = stored, scale
+
+    def __tensor_flatten__(self) -> Any:
+        return ["stored", "scale"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, *_: Any) -> Any:
+        return cls(inner["stored"], inner["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        aten, wide = torch.ops.aten, [each.stored * each.scale if isinstance(each, cls) else each for each in args]
+        if operation in (aten.detach.default, aten.clone.default):
+            return cls(operation(args[0].stored), operation(args[0].scale))
+        if operation in (aten.t.default, aten.addmm.default, aten.mm.default):
+            return operation(*wide)
+        raise NotImplementedError(f"unimplemented operator {operation}")
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         yield from X
@@ -49,6 +77,16 @@ LOADERS = {
     "without a length": lambda: DataLoader(Stream(), batch_size=4),
     "a generator": lambda: (x for x in X.split(4)),
 }
+
+
+def test_weights_of_a_subclass_of_tensor(tmp_path):
+    net = small()
+    stored = (net[0].weight.detach() * 100).to(torch.int8)
+    net[0].weight = nn.Parameter(Int8(stored, torch.tensor(0.01)), requires_grad=False)
+    assert torch.equal(collect(net, X.split(4), "0", to=tmp_path)["0"][:], by_hand(net, X.split(4)))
+    stored[0] += 1
+    with pytest.raises(ValueError, match="its modules, options, parameters or buffers changed"):
+        collect(net, X.split(4), "0", to=tmp_path)
 
 
 @pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
