@@ -42,6 +42,13 @@ class ModuleMap(MutableMapping[nn.Module, _V]):
         # With the module itself, because Python can give the ID of a deleted module to another one.
         self._pairs = {id(module): (module, value) for module, value in pairs}
 
+    @classmethod
+    def from_ids(cls, pairs: dict[int, tuple[nn.Module, _V]]) -> ModuleMap[_V]:
+        """Return a map of modules and values that are stored by the ID of the module, without copying them."""
+        made = cls()
+        made._pairs = pairs
+        return made
+
     def __getitem__(self, module: nn.Module) -> _V:
         try:
             return self._pairs[id(module)][1]

@@ -158,21 +158,22 @@ class _Walk:
     """One walk over all modules of a model."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.names = ModuleMap[str]()
         self.kinds: set[type[nn.Module]] = set()
         self.compiled: list[nn.Module] = []
         self.shared = False
         # Not named_modules(), which is slow: it passes each name through one generator per level. And not recursive,
         # because the stack can be almost full deep inside a pass.
-        names = self.names
+        names: dict[int, tuple[nn.Module, str]] = {}
+        self.names = ModuleMap.from_ids(names)
         levels: list[tuple[Iterator[tuple[str, nn.Module | None]], str]] = [(iter([("", model)]), "")]
         while levels:
             children, prefix = levels[-1]
             for part, child in children:
-                if child in names:
+                if id(child) in names:
                     self.shared = True
                 elif child is not None:
-                    names[child] = name = prefix + part
+                    name = prefix + part
+                    names[id(child)] = child, name
                     held = child._modules
                     # Collected here, because captures need both and this avoids a second walk.
                     self.kinds.add(type(child))

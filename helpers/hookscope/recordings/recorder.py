@@ -432,7 +432,7 @@ def _explain_error(error: BaseException | None) -> str:
             return why
     if any(frame.f_code is _WRAPS_TENSORS for frame, _ in walk_tb(error.__traceback__)):
         return (
-            f"these hooks cannot wrap a tensor that this layer gets or returns, for example a sparse tensor or one of "
+            f"these hooks cannot wrap a tensor that a layer gets or returns, such as a sparse tensor or one of "
             f"forward-mode AD ({type(error).__name__}). Record"
         )
     return ""
