@@ -40,6 +40,27 @@ def test_a_weight_penalty_leads_around_the_gate(says):
     assert layer.weight.grad.any()
 
 
+def test_the_gate_is_open_beside_a_residual_block_and_for_momentum(says):
+    says(
+        "In `h + block(h)`, the gradient also goes back through the first `h`.",
+        "Momentum and weight decay still move a weight whose gradient is zero.",
+    )
+    before, block = nn.Linear(2, 2), nn.Linear(2, 2)
+    block.register_full_backward_hook(lambda module, grads, _: (0 * grads[0],))
+    block.register_full_backward_pre_hook(lambda module, grads: (0 * grads[0],))
+    (h := before(torch.ones(1, 2))).add(block(h)).sum().backward()
+    assert before.weight.grad is not None
+    assert (before.weight.grad == 1).all()
+    for option, moves in (({}, False), ({"momentum": 0.9}, True), ({"weight_decay": 0.1}, True)):
+        weight = torch.ones(1, requires_grad=True)
+        step = torch.optim.SGD([weight], lr=0.1, **option).step
+        weight.grad = torch.ones(1)
+        step()
+        after, weight.grad = weight.item(), torch.zeros(1)
+        step()
+        assert (weight.item() != after) == moves
+
+
 def test_a_single_gradient_without_a_tuple_is_an_error(says):
     says("If you return a tensor, torch treats each row of the tensor as one gradient, and raises an error.")
 
@@ -191,8 +212,8 @@ def test_the_hook_waits_for_a_gradient_that_nobody_asks_for(says):
     assert fired == ["root"]
 
 
-def test_a_hook_without_a_gradient_to_replace_must_return_none(says):
-    says("If no input requires grad, the hook must return `None`.")
+def test_a_hook_without_a_gradient_to_replace_returns_none(says):
+    says("If the hook then returns one, torch raises an error.")
     layer = nn.Linear(1, 1)
     with (
         layer.register_full_backward_hook(lambda *_: (torch.zeros(1, 1),)),
