@@ -1,5 +1,10 @@
 """What chapter 02 says of its pictures, run."""
 
+from warnings import catch_warnings
+
+import torch
+from torch import nn
+
 import hookscope
 from hookscope import samples
 from hookscope_course.figures.nested_modules import draw_nesting
@@ -21,3 +26,14 @@ def test_block_3_opens_at_9_and_closes_at_16(says):
     rows = {row["fires"]: (row["hook"], row["of"]) for row in draw_nesting(whole).rows}
     assert rows[12] == ("full_backward", "(root)")
     assert "full_backward" not in [row["hook"] for row in draw_nesting(whole).rows[:11]]
+
+
+def test_the_weight_comes_first_only_if_the_input_requires_grad(says):
+    says("if `x` does not require grad, the full backward hook fires first.")
+    for requires_grad, order in ((True, ["weight", "layer"]), (False, ["layer", "weight"])):
+        layer, fired = nn.Linear(1, 1, bias=False), list[str]()
+        layer.register_full_backward_hook(lambda *_, fired=fired: fired.append("layer"))
+        layer.weight.register_post_accumulate_grad_hook(lambda _, fired=fired: fired.append("weight"))
+        with catch_warnings(action="ignore"):
+            layer(torch.ones(1, 1, requires_grad=requires_grad)).sum().backward()
+        assert fired == order
