@@ -2,7 +2,7 @@
 
 import torch
 
-from hookscope import feature_grid, samples
+from hookscope import capture, feature_grid, samples
 from hookscope_course.chapters import ch05_photos as photos
 
 
@@ -43,3 +43,21 @@ def test_a_map_on_its_own_scale_runs_from_its_lowest_to_its_highest_value(says):
     assert tiles[0].max() == tiles[0].min() == tiles[1].min() < tiles[1].max(), (
         "and where all is the same, nothing runs"
     )
+
+
+def test_the_channel_of_block_2_answers_one_side_of_upright_edges(says):
+    says("The channel of block 2 responds to one side of upright edges")
+    net = photos.load_photo_cnn()
+
+    def look(image: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), capture(net, "blocks.2.depthwise.relu") as seen:
+            net(image)
+        return seen["blocks.2.depthwise.relu"].output[0, 141]
+
+    for name in samples.PHOTOS:
+        photo = samples.photo(name)
+        pair = torch.stack([look(photo).flatten(), look(photo.flip(-1)).flip(-1).flatten()])
+        assert torch.corrcoef(pair)[0, 1] < -0.1, "the mirrored photograph lights up at other positions"
+    upright = torch.ones(1, 3, 224, 224) * torch.where(torch.arange(224) < 112, -1.0, 1.0)
+    highest = [look(image)[14:-14, 14:-14].max() for image in (upright, upright.mT)]
+    assert highest[1] < 0.5 < 3 < highest[0]
