@@ -45,7 +45,7 @@ class ModuleMap(MutableMapping[nn.Module, _V]):
     @classmethod
     def from_ids(cls, pairs: dict[int, tuple[nn.Module, _V]]) -> ModuleMap[_V]:
         """Return a map of modules and values that are stored by the ID of the module, without copying them."""
-        made = cls()
+        made: ModuleMap[_V] = cls()
         made._pairs = pairs
         return made
 
