@@ -270,7 +270,7 @@ ROWS: dict[str, Row] = {
     ),
     "edit: a hook that was there before": (
         edited("0"), lambda: hooked(in_place(), "0", "register_forward_hook"), (X,),
-        "was on layer '0' before the edit", "Register it inside the block, after the edit",
+        "was there before the edit, so it sees the output of layer '0'", "hidden_states, that is the old value",
     ),
     "edit: a deque": (
         edited("0", part=1), lambda: nn.Sequential(Do(lambda x: deque([x, x])), Do(lambda xs: xs[0])), (X,),

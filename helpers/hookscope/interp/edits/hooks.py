@@ -7,10 +7,34 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["GradientHooks", "NoCopyWhileHooked", "PassCounter"]
+__all__ = ["GradientHooks", "NoCopyWhileHooked", "PassCounter", "note_earlier_hooks"]
+
+
+def note_earlier_hooks(module: nn.Module, layer: str, kind: str, notes: dict[str, None]) -> None:
+    """Note the hooks of others that run before an edit, so they see the old value; transformers leaves such hooks.
+
+    Args:
+        module: the layer.
+        layer: its name.
+        kind: "output" or "input".
+        notes: notes for the user, as keys; a hook that is on several layers gets one.
+
+    """
+    name = {"output": "_forward_hooks", "input": "_forward_pre_hooks"}[kind]
+    for hook in (*getattr(torch_module, f"_global{name}").values(), *getattr(module, name).values()):
+        if isinstance(getattr(hook, "__self__", None), NoCopyWhileHooked):
+            return  # hooks after this one see the new value
+        if not (getattr(hook, "__module__", None) or "").startswith(("torch.", "hookscope.")):
+            start = f"hook {getattr(hook, '__name__', type(hook).__name__)} was there before the edit, so it sees the"
+            if not any(note.startswith(start) for note in notes):
+                notes[
+                    f"{start} {kind} of layer {layer!r} from before the edit. If the model returns what this hook "
+                    "stored, as transformers does for hidden_states, that is the old value, too"
+                ] = None
 
 
 class NoCopyWhileHooked:

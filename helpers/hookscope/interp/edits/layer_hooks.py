@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.recorder import PassRecorder
 from hookscope.interp.edits.batch_first import PACKED, is_packed, samples_in
-from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked
+from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked, note_earlier_hooks
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward, is_cross_attention
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.parts import tensors
@@ -112,22 +111,7 @@ class LayerHooks(NoCopyWhileHooked):
             replaced.install()
         self.layer_edits.setdefault(kind, []).append(layer_edit)
         if kind in ("output", "input"):
-            self._note_earlier_hooks(kind)
-
-    def _note_earlier_hooks(self, kind: str) -> None:
-        """Note the hooks that run before the edit, so they get the old value; transformers leaves such hooks."""
-        name = {"output": "_forward_hooks", "input": "_forward_pre_hooks"}[kind]
-        for hook in (*getattr(torch_module, f"_global{name}").values(), *getattr(self.module, name).values()):
-            if getattr(hook, "__func__", None) in (LayerHooks.before, LayerHooks.after):
-                if hook.__self__ is self:
-                    return
-                continue
-            if not (getattr(hook, "__module__", None) or "").startswith(("torch.", "hookscope.")):
-                called = getattr(hook, "__qualname__", type(hook).__name__)
-                self.notes[
-                    f"hook {called} was on layer {self.name!r} before the edit, so it gets the {kind} from before the "
-                    "edit. Register it inside the block, after the edit, if it should get the new one"
-                ] = None
+            note_earlier_hooks(self.module, self.name, kind, self.notes)
 
     def count_samples(self) -> Callable[[], int | None]:
         """Count the samples of each call from now on; return a function that gives those of the running call."""
