@@ -14,8 +14,8 @@ from tests.shared.language_models import llama
 
 def test_a_fused_encoder_calls_none_of_its_modules(says):
     says(
-        "`nn.TransformerEncoderLayer` with `batch_first=True`, in eval mode and without gradients, computes "
-        "everything in one fused operation, and calls none of its modules.",
+        "`nn.TransformerEncoderLayer` with `batch_first=True`, in eval mode and without gradients, can compute "
+        "everything in one fused operation. Then it calls none of its modules.",
         "But if one of them has a forward hook, it calls them all.",
         "`nn.MultiheadAttention` uses the weight and the bias of its `out_proj`, but does not call it.",
     )
@@ -74,9 +74,10 @@ def test_the_heads_do_the_same_for_other_sentences(says):
         "One head of layer 0 looks at the previous token, and one of layer 1 at the next.",
         "But 31 heads do so for `[CLS]`.",
         "For most heads, the value vector of `[CLS]` is short.",
+        "a weight of 1 on `[CLS]` brings no more than a weight of 0.14 on an average other token.",
     )
     model, tokenizer = samples.sentence_encoder()
-    counts = []
+    counts, longest = [], []
     for sentence in (encoder.SENTENCE, *OTHERS):
         batch = dict(tokenizer(sentence, return_tensors="pt"))
         maps = hookscope.attention(model, kwargs=batch)
@@ -91,8 +92,8 @@ def test_the_heads_do_the_same_for_other_sentences(says):
         counts.append(int(to_start.sum()))
         share = norms[..., 0] / norms[..., 1:-1].mean(-1)
         assert 0.02 < share[to_start].median() < 0.05
-        assert share[to_start].max() < 0.5
-    assert counts[0] == 31
+        longest.append((norms[..., 0] / norms[..., 1:].mean(-1))[to_start].max().item())
+    assert (counts[0], longest[0] < 0.14, max(longest) < 0.16) == (31, True, True)
     assert min(counts) > 20
 
 
@@ -131,8 +132,8 @@ def test_what_a_hook_gets_in_the_transformers_library(says):
     assert torch.allclose(norm(kinds[layer]).mean(-1), torch.zeros(1), atol=1), "it is a norm that returns the sum"
 
 
-def test_llama_passes_the_stream_by_name(says):
-    says("Other models, such as Llama, pass the stream as a keyword argument. Then `args` is `()`.")
+def test_llama_passes_hidden_states_by_name_to_its_attention(says):
+    says("Some modules get their input as a keyword argument, for example the `self_attn` of Llama. Then `args` is `()`.")
     model: Any = llama()
     seen = []
 
