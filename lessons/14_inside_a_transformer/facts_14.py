@@ -133,7 +133,9 @@ def test_what_a_hook_gets_in_the_transformers_library(says):
 
 
 def test_llama_passes_hidden_states_by_name_to_its_attention(says):
-    says("Some modules get their input as a keyword argument, for example the `self_attn` of Llama. Then `args` is `()`.")
+    says(
+        "Some modules get their input as a keyword argument, for example the `self_attn` of Llama. Then `args` is `()`."
+    )
     model: Any = llama()
     seen = []
 

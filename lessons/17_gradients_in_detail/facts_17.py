@@ -64,7 +64,8 @@ def test_parts_of_sequences_and_convolutions(says):
 def test_parts_with_a_batch_norm(says):
     says(
         "In `train()`, a batch norm computes each output from all samples.",
-        "The parts still add up to `weight.grad`, but none of them is the gradient of one sample's loss.",
+        "For a layer in front of it, the parts still add up to `weight.grad`, but none of them is the gradient of one "
+        "sample's loss.",
     )
     net, batch = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double(), torch.randn(5, 3).double()
     linear: Any = net[0]
