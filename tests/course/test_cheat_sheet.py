@@ -88,20 +88,35 @@ def test_every_hook_of_torch_is_there() -> None:
     assert len(names) >= 26
 
 
-def test_what_is_left_out_is_named() -> None:
-    """Whatever else in torch registers a hook, and is public, is in a module that the page names, or named itself."""
-    (left_out,) = re.findall(r"^Left out: .+\.$", TEXT, re.MULTILINE)
-    here = {row.name.rpartition(".")[2] for row in ROWS.values()}
-    root, found = Path(torch.__file__).parent, set()
+def test_a_public_name_with_hook_in_it_is_shown_or_left_out() -> None:
+    """A name is public if no part of its path has an underscore, or if a public module imports it from such a path."""
+    (left_out,) = re.findall(r"^Left out: (?:.+\n)+", TEXT, re.MULTILINE)
+    named = re.findall(r"`([\w.]+)`", left_out)
+    shown = {row.name.rpartition(".")[2] for row in ROWS.values()}
+    root, exported, texts = Path(torch.__file__).parent, set[str](), dict[str, str]()
     for path in root.rglob("*.py"):
-        where = path.relative_to(root).with_suffix("").parts
-        if not any(part.startswith("_") or part == "testing" for part in where):
-            names = re.findall(r"^ *def (register_\w*hooks?)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
-            found |= {(f"torch.{'.'.join(where)}", name) for name in names if name not in here}
+        where, text = path.relative_to(root.parent).with_suffix("").parts, path.read_text(encoding="utf-8")
+        module = ".".join(part for part in where if part != "__init__")
+        if not re.search(r"\._|\.testing\b", module):
+            imported = re.findall(r"^from \.\S*\b_\w\S* import (\([^)]*\)|.+)", text, re.MULTILINE)
+            exported |= {name for names in imported for name in re.findall(r"\w+", names)}
+        if "hook" in text and ".testing." not in module:
+            texts[module] = text
+    found = set()
+    for module, text in texts.items():
+        owner = kind = ""
+        for indent, what, name in re.findall(r"^( {4})?(def|class) (\w+)", text, re.MULTILINE):
+            if not indent:
+                owner, kind = name, what
+            public = not {owner[:1], name[:1]} & {"", "_"} and ("._" not in module or owner in exported)
+            if public and "hook" in name.lower() and (not indent or kind == "class"):
+                found.add((module, f"{owner}.{name}" if indent else name))
+    modules = [each for each in named if each.startswith("torch.") and each != "torch.autograd.graph"]
     for module, name in found:
-        named = [each for each in re.findall(r"`([\w.]+)`", left_out) if f"{module}.".startswith(f"{each}.")]
-        assert named or f"`{name}`" in left_out, f"{module}.{name}"
-    assert found, "else this test would find nothing"
+        known = {name, name.rpartition(".")[2]} & {*shown, *named}
+        assert known or any(f"{module}.".startswith(f"{each}.") for each in modules), f"{module}.{name}"
+    assert ("torch.autograd.graph", "node_creation_hook") in found
+    assert ("torch.distributed.fsdp._fully_shard._fully_shard", "FSDPModule.set_all_reduce_hook") in found
 
 
 # --- the drawing
