@@ -192,7 +192,7 @@ def test_numbers_are_read_in_ones_own_shape(says, two: Any):
 
 def test_buckets_and_what_is_sent(says, tmp_path: Path):
     says(
-        "In the first step, one bucket holds all gradients.",
+        "By default, and if all gradients have the same dtype, one bucket holds all of them in the first step.",
         "From the second step on, a bucket is full when it holds 25 MiB or more, and the first one at 1 MiB.",
         "A communication hook runs once for each bucket and step.",
         "It sends the gradients of the biases as they are.",
