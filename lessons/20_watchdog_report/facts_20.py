@@ -81,7 +81,7 @@ def test_an_overflow_comes_long_before_the_nan_for_ten_seeds(says):
         "So a weight becomes NaN, and one step later the loss.",
         "`nan` waits for this, and is too late.",
         "`large` is early, but it barks in the healthy run as well",
-        "`inf` is early and silent",
+        "`inf` is early and silent.",
         "The NaN comes later, from a backward pass.",
     )
     for seed in range(10):
