@@ -115,8 +115,8 @@ def test_a_public_name_with_hook_in_it_is_shown_or_left_out() -> None:
     for module, name in found:
         known = {name, name.rpartition(".")[2]} & {*shown, *named}
         assert known or any(f"{module}.".startswith(f"{each}.") for each in modules), f"{module}.{name}"
-    assert ("torch.autograd.graph", "node_creation_hook") in found
-    assert ("torch.distributed.fsdp._fully_shard._fully_shard", "FSDPModule.set_all_reduce_hook") in found
+    assert ("torch.autograd.graph", "disable_saved_tensors_hooks") in found
+    assert any("._" in module for module, _ in found), "else a name that is only imported would not be found"
 
 
 # --- the drawing
