@@ -69,7 +69,7 @@ MADE: dict[str, tuple[tuple[str, ...], Callable[[int], str]]] = {
 
 def verdicts() -> str:
     """Judge every tool on every model, and return the table."""
-    return f"The first {MODELS_OF_PEERS} models of `tests/shared/awkward.py`.\n\n{table(correct.table())}"
+    return f"The first {MODELS_OF_PEERS} models of `tests/shared/awkward`.\n\n{table(correct.table())}"
 
 
 def columns(backward: bool) -> dict[str, tuple[str, int]]:

@@ -3,10 +3,12 @@
 from pathlib import Path
 from warnings import catch_warnings, simplefilter
 
+import pytest
 import torch
 from torch import nn
 
 from hookscope import capture, record, samples
+from hookscope_course.chapters import ch21_cloakroom
 
 
 def test_results_with_hooks_are_the_same_but_for_these(says):
@@ -44,9 +46,78 @@ def test_results_with_hooks_are_the_same_but_for_these(says):
         assert same(one, one) == 2
 
 
-def test_three_trained_networks_come_with_it(says):
-    says("three small trained networks come with it.")
-    weights = [
-        path for path in Path(samples.__file__).parent.glob("*.safetensors") if path.stem.endswith(("cnn", "lm"))
-    ]
-    assert len(weights) == 3
+def test_four_trained_networks_come_with_it(says):
+    says("four small trained networks come with it.")
+    folders = [Path(module.__file__).parent for module in (samples, ch21_cloakroom)]
+    found = [path.stem for folder in folders for path in folder.glob("*.safetensors")]
+    assert len([name for name in found if name.endswith(("cnn", "lm", "cloakroom"))]) == 4
+
+
+def test_a_full_backward_hook_makes_views_of_what_requires_a_gradient(says):
+    says(
+        "If an input requires a gradient, PyTorch passes views of the inputs to the layer. If an output requires a "
+        "gradient, PyTorch returns views of the outputs.",
+        '"Output 0 of BackwardHookFunction is a view and is being modified inplace".',
+    )
+    plain, watched = torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4, 4, requires_grad=True)
+    for frozen, x, views in (
+        (True, plain, [False, False]),
+        (False, plain, [False, True]),
+        (True, watched, [True, True]),
+    ):
+        conv, inputs = nn.Conv2d(1, 2, 3).requires_grad_(not frozen), []
+        conv.register_full_backward_hook(lambda *_: None)
+        conv.register_forward_hook(lambda _, args, output, inputs=inputs: inputs.extend(args))
+        output = conv(x)
+        assert [inputs[0]._is_view(), output._is_view()] == views
+    with pytest.raises(RuntimeError, match="Output 0 of BackwardHookFunction is a view and is being modified inplace"):
+        conv(plain.requires_grad_()).relu_()
+
+
+def test_a_compiled_model_finds_a_hook_when_it_compiles_again(says):
+    says("They run only after torch compiles again, for example for a batch of another size.")
+    net, calls = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), []
+    fast = torch.compile(net, backend="eager")
+    fast(torch.ones(1, 2))
+    net[0].register_forward_hook(lambda *_: calls.append(1))
+    fast(torch.ones(1, 2))
+    assert not calls
+    fast(torch.ones(5, 2))
+    assert calls
+
+
+def test_a_traced_module_calls_hooks_on_itself_only(says):
+    says(
+        "A traced module calls forward hooks on itself, but none on the modules inside it.",
+        "A scripted module refuses them.",
+    )
+    with catch_warnings():
+        simplefilter("ignore")
+        traced, scripted = (
+            torch.jit.trace(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2)),
+            torch.jit.script(nn.ReLU()),
+        )
+    calls: list[str] = []
+    for name, module in traced.named_modules():
+        module.register_forward_hook(lambda *_, name=name: calls.append(name))
+    traced(torch.ones(1, 2))
+    assert calls == [""]
+    with pytest.raises(RuntimeError):
+        scripted.register_forward_hook(lambda *_: None)
+
+
+def test_which_full_backward_hooks_autograd_grad_fires(says):
+    says(
+        "If an input of a layer requires grad, it fires `full_backward` only if it computes the gradient of such an",
+        "If a layer returns neither a tensor nor a tuple, it never fires.",
+    )
+    layer, x, calls = nn.Bilinear(2, 2, 2), [torch.ones(1, 2, requires_grad=True) for _ in range(2)], []
+    layer.register_full_backward_hook(lambda *_: calls.append(1))
+    torch.autograd.grad(layer(*x).sum(), [layer.weight])
+    assert not calls
+    torch.autograd.grad(layer(*x).sum(), [x[1]])
+    assert calls == [1]
+    lstm = nn.LSTM(2, 2)  # a tuple with a tuple in it
+    lstm.register_full_backward_hook(lambda *_: calls.append(2))
+    lstm(x[0])[0].sum().backward()
+    assert calls == [1, 2]
