@@ -1,1 +1,1 @@
-"""Compare hookscope with other tools and with the lowest possible cost: `make bench`."""
+"""Compare hookscope with other tools and with plain hooks: `make bench`."""
