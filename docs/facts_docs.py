@@ -1,6 +1,8 @@
 """What the pages say beyond their code, run."""
 
+import re
 from pathlib import Path
+from pkgutil import resolve_name
 from warnings import catch_warnings, simplefilter
 
 import pytest
@@ -121,3 +123,20 @@ def test_which_full_backward_hooks_autograd_grad_fires(says):
     lstm.register_full_backward_hook(lambda *_: calls.append(2))
     lstm(x[0])[0].sum().backward()
     assert calls == [1, 2]
+
+
+def test_every_name_on_the_pages_exists():
+    made_up = ("hookscope_course.figures.counter", "hookscope_course.lessons.02")
+    for page in Path(__file__).parent.rglob("*.md"):
+        for name in re.findall(r"\bhookscope(?:_course)?(?:\.[a-zA-Z_]\w*)+", page.read_text(encoding="utf-8")):
+            if not name.startswith(made_up):
+                resolve_name(name)
+
+
+def test_batch_norm_in_train_gives_the_same_values_for_the_same_batch(says):
+    says("In `train()`, dropout gives different values in each pass, and in batch norm a sample depends on its batch.")
+    x = torch.tensor([[1.0], [2.0], [4.0]])
+    norm, dropout = nn.BatchNorm1d(1).train(), nn.Dropout().train()
+    assert norm(x).equal(norm(x))
+    assert not norm(x)[:2].allclose(norm(x[:2]))
+    assert len({tuple(dropout(torch.ones(99)).tolist()) for _ in range(9)}) > 1
