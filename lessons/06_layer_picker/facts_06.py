@@ -41,9 +41,9 @@ def take_means(net: nn.Module, images: Tensor) -> dict[str, Tensor]:
 
 def test_a_count_belongs_to_a_layer_and_a_reader(says):
     says(
-        "In `block1.relu`, 98 % of this variance follows the ink.",
+        "In `block1.relu`, 98 % of the variance within a class follows the ink.",
         "69 digits are right. Without the part that follows the ink, more than 200 are right.",
-        "After `block3.relu`, less than 20 % of the variance follows the ink, and 239 digits are right.",
+        "After `block3.relu`, less than 20 % of this variance follows the ink, and 239 digits are right.",
         "From `block1.relu` on, the better reader gets more than 270 of 360 digits right, trained or not.",
         "After `block3.relu`, the trained network is only a few digits ahead of the best untrained one.",
         "With the nearest center, no layer of the ten gets more than 201 right.",
