@@ -4,7 +4,7 @@
 
     with hookscope.capture(model) as seen:        # what every layer returned, safe from in-place operations
         model(x)
-    hookscope.census(model)                       # every hook that is on a model right now
+    hookscope.census(model)                       # the hooks that are on a model right now
     with hookscope.edit(model) as e:              # change what flows; an edit that did not happen is an error
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)

@@ -165,7 +165,7 @@ def _hooks(number: int, noun: str) -> str:
 
 
 def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True) -> Census:
-    """List every hook that is registered on models, optimizers and tensors now.
+    """List the hooks that are registered on models, optimizers and tensors now.
 
     `docs/limits/census.md` lists the few hooks that torch does not let Python see.
 
