@@ -53,14 +53,14 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
             if isinstance(module, torch.jit.ScriptModule) and module in chosen:
                 what = f"layer {name!r}" if name else "the model"
                 text = (
-                    f"{what} is TorchScript, which takes no hooks. {verb.capitalize()} the original module, or leave "
+                    f"{what} is TorchScript, which runs only some hooks. {verb.capitalize()} the original module, or leave "
                     "it out"
                 )
                 raise ValueError(append_page(text, "compiled"))
 
 
 def refuse_compiled(module: nn.Module, name: str, verb: str) -> None:
-    """Raise an error if a module is compiled, because torch ignores hooks that are added to it later.
+    """Raise an error if a module is compiled, because torch can ignore hooks that are added to it later.
 
     Args:
         module: the module.
@@ -74,13 +74,13 @@ def refuse_compiled(module: nn.Module, name: str, verb: str) -> None:
     what = f"layer {name!r}" if name else "the model"
     if "_orig_mod" in module._modules:  # a wrapper from torch.compile(module)
         text = (
-            f"{what} is compiled, so torch ignores hooks that are added now. {verb.capitalize()} the model that you "
+            f"{what} is compiled, so torch can ignore hooks that are added now. {verb.capitalize()} the model that you "
             'passed to torch.compile, and run it under torch.compiler.set_stance("force_eager")'
         )
         raise ValueError(append_page(text, "compiled"))
     if module._compiled_call_impl is not None:
         text = (
-            f"{what} is compiled by .compile(), so torch ignores hooks that are added now. {verb.capitalize()} a "
+            f"{what} is compiled by .compile(), so torch can ignore hooks that are added now. {verb.capitalize()} a "
             "model that is not compiled"
         )
         raise ValueError(append_page(text, "compiled"))

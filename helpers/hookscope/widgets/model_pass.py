@@ -57,7 +57,7 @@ class ModelPass:
     ) -> None:
         if isinstance(model, torch.jit.ScriptModule):
             raise ValueError(
-                "the model is TorchScript, which does not run Python hooks. Pass the module that it was made from"
+                "the model is TorchScript, which does not run all Python hooks. Pass the module that it was made from"
             )
         self.model = model
         self.args, self.kwargs = tuple(args), dict(kwargs)

@@ -165,6 +165,6 @@ def test_a_layer_that_no_gradient_reaches_is_said_without_a_with_block() -> None
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.jit is deprecated
 def test_a_scripted_model_is_refused_in_words() -> None:
     with pytest.raises(
-        ValueError, match=r"the model is TorchScript, which does not run Python hooks\. Pass the module that"
+        ValueError, match=r"the model is TorchScript, which does not run all Python hooks\. Pass the module that"
     ):
         LayerPicker(torch.jit.script(nn.ReLU()), torch.ones(1))

@@ -117,9 +117,7 @@ def collect(
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
         raise ValueError(
-            f"{which} is in train(), where dropout and batch norm give different values in each pass. Call "
-            "model.eval() "
-            "first"
+            f"{which} is in train(), where dropout is random and batch norm mixes samples. Call model.eval() first"
         )
     offloaded = is_offloaded(model.modules())
     if not offloaded and (empty := [name for name, tensor in named_tensors(model) if tensor.is_meta]):

@@ -210,7 +210,7 @@ def test_a_layer_in_a_compiled_part_is_refused_and_others_are_edited() -> None:
     net[0] = torch.compile(net[0], backend="eager")
     net(X)
     with pytest.raises(
-        ValueError, match=r"^layer '0' is compiled, so torch ignores hooks that are added now. Edit the model"
+        ValueError, match=r"^layer '0' is compiled, so torch can ignore hooks that are added now. Edit the model"
     ):
         edit(net).set("0._orig_mod.inner", 0)
     for mine, right in zip(edited(), before, strict=True):
