@@ -53,8 +53,8 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
             if isinstance(module, torch.jit.ScriptModule) and module in chosen:
                 what = f"layer {name!r}" if name else "the model"
                 text = (
-                    f"{what} is TorchScript, which runs only some hooks. {verb.capitalize()} the original module, or leave "
-                    "it out"
+                    f"{what} is TorchScript, which runs only some hooks. {verb.capitalize()} the original module, or "
+                    "leave it out"
                 )
                 raise ValueError(append_page(text, "compiled"))
 
