@@ -37,6 +37,12 @@ def hooked(net: nn.Module, layer: str, register: str, function: Callable[..., An
     return net
 
 
+def returning_what_a_hook_kept() -> nn.Module:
+    kept: list[Tensor] = []
+    first = hooked(nn.Linear(4, 4), "", "register_forward_hook", lambda module, args, output: kept.append(output))
+    return Net(lambda self, x: {"last": self.b(self.a(x)), "first": kept.pop()}, a=first, b=nn.Tanh())
+
+
 def without_hook(net: nn.Module) -> nn.Module:
     net.handle.remove()  # type: ignore[union-attr, operator]
     return net
@@ -268,9 +274,13 @@ ROWS: dict[str, Row] = {
         watched(record), lambda: nn.Sequential(nn.Linear(4, 4), Do(lambda x: x.to_sparse())), (X,),
         r"after layer 1 \(Do\) returned", "cannot wrap a tensor.*sparse.*kinds=",
     ),
+    "edit: an old value in what the model returns": (
+        edited("a"), returning_what_a_hook_kept, (X,),
+        r"output\['first'\] of the model is what layer 'a' returned before the edit", "runs after the hook",
+    ),
     "edit: a hook that was there before": (
         edited("0"), lambda: hooked(in_place(), "0", "register_forward_hook"), (X,),
-        "was there before the edit, so it sees the output of layer '0'", "hidden_states, that is the old value",
+        "was on layer '0' before the edit", "sees the output from before the edit",
     ),
     "edit: a deque": (
         edited("0", part=1), lambda: nn.Sequential(Do(lambda x: deque([x, x])), Do(lambda xs: xs[0])), (X,),

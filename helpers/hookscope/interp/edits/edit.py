@@ -23,7 +23,7 @@ from hookscope.interp.edits.attention import (
     select_heads,
 )
 from hookscope.interp.edits.batch_first import AxisOrderCheck, refuse_other_order
-from hookscope.interp.edits.hooks import GradientHooks, PassCounter
+from hookscope.interp.edits.hooks import GradientHooks, PassHooks
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.layer_hooks import LayerHooks
 from hookscope.interp.edits.report import (
@@ -91,6 +91,7 @@ class Edit(Result):
         self._hooks_of: dict[LayerEdit, LayerHooks] = {}
         self.layer_edits: list[LayerEdit] = []
         self._notes: dict[str, None] = {}
+        self._passes = PassHooks(self._notes)
         self._gradients = GradientHooks()
         self._order: AxisOrderCheck | None = None
         self._handles = ExitStack()  # removes all hooks
@@ -245,7 +246,9 @@ class Edit(Result):
         if module not in self._layers:
             if module not in self._fused:  # it was not asked for, but the model, or what holds the heads of a layer
                 self._fused[module] = check_hookable(self.modules.paths_to(name))
-            layer = self._layers[module] = LayerHooks(name, module, self._fused[module], self._notes, self._gradients)
+            layer = self._layers[module] = LayerHooks(
+                name, module, self._fused[module], self._notes, self._gradients, self._passes
+            )
             layer.register(self._handles, self._born)
         return self._layers[module]
 
@@ -256,12 +259,13 @@ class Edit(Result):
             raise RuntimeError("this edit is already open. Create another one with edit(...)")
         self._layers, self.layer_edits, self._notes = ModuleMap(), [], {}
         self._token_sources, self._hooks_of, self._order = ModuleMap(), {}, None
-        self._passes = PassCounter()
+        self._passes = PassHooks(self._notes)
         skip_our_hooks()
         self._handles.callback(self._gradients.remove)
         try:
             first = self.modules.model.register_forward_pre_hook(self._passes.before)
             self._handles.callback(first.remove)
+            self._handles.callback(self.modules.model.register_forward_hook(self._passes.after).remove)
             self._born = first.id
             self._open = True
             for one in self._specs:
@@ -318,7 +322,7 @@ class Edit(Result):
             if row["calls changed"] == 0 and row["largest change"] == 0
         ]
         waiting = ["nothing is edited until the with block begins"] if self._specs and not self.layer_edits else []
-        return (*waiting, *self._notes, *same)
+        return (*waiting, *self._notes, *same, *self._passes.earlier)
 
     @property
     def caption(self) -> str:

@@ -11,30 +11,9 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["GradientHooks", "NoCopyWhileHooked", "PassCounter", "note_earlier_hooks"]
+from hookscope.pytree import find_paths, find_tensors, keystr
 
-
-def note_earlier_hooks(module: nn.Module, layer: str, kind: str, notes: dict[str, None]) -> None:
-    """Note the hooks of others that run before an edit, so they see the old value; transformers leaves such hooks.
-
-    Args:
-        module: the layer.
-        layer: its name.
-        kind: "output" or "input".
-        notes: notes for the user, as keys; a hook that is on several layers gets one.
-
-    """
-    name = {"output": "_forward_hooks", "input": "_forward_pre_hooks"}[kind]
-    for hook in (*getattr(torch_module, f"_global{name}").values(), *getattr(module, name).values()):
-        if isinstance(getattr(hook, "__self__", None), NoCopyWhileHooked):
-            return  # hooks after this one see the new value
-        if not (getattr(hook, "__module__", None) or "").startswith(("torch.", "hookscope.")):
-            start = f"hook {getattr(hook, '__name__', type(hook).__name__)} was there before the edit, so it sees the"
-            if not any(note.startswith(start) for note in notes):
-                notes[
-                    f"{start} {kind} of layer {layer!r} from before the edit. If the model returns what this hook "
-                    "stored, as transformers does for hidden_states, that is the old value, too"
-                ] = None
+__all__ = ["GradientHooks", "NoCopyWhileHooked", "PassHooks"]
 
 
 class NoCopyWhileHooked:
@@ -45,20 +24,58 @@ class NoCopyWhileHooked:
         raise RuntimeError("the model is being edited, and a copy would keep the hooks. Copy it after the block")
 
 
-class PassCounter(NoCopyWhileHooked):
-    """The hook that counts the passes of a model, which helps to explain why an edit did not happen.
+class PassHooks(NoCopyWhileHooked):
+    """The hooks on the model itself: they count its passes, and find values from before an edit in what it returns.
+
+    Args:
+        notes: notes for the user, as keys.
 
     Attributes:
         count: the number of passes.
+        earlier: a quiet note for each hook of others that runs before an edit, as keys.
 
     """
 
-    count = 0
+    def __init__(self, notes: dict[str, None]) -> None:
+        self.count = 0
+        self.earlier: dict[str, None] = {}
+        self._notes = notes
+        self._old = WeakTensorKeyDictionary()  # with the name of the layer that returned it
 
     def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Count a pass, unless it recomputes what a checkpoint did not keep."""
         self.count += torch._C._current_graph_task_id() < 0
 
+    def replace(self, layer: str, old: Any, new: Any, given: Any) -> None:
+        """Remember the tensors that an edit of an output replaced, without those that the layer was given."""
+        kept = {id(tensor) for tensor in find_tensors((new, given))}
+        for tensor in find_tensors(old):
+            if id(tensor) not in kept:
+                self._old[tensor] = layer
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """Note which old values the model returns. In transformers, earlier hooks collect `hidden_states`."""
+        for path, tensor in find_paths(output) if self._old else ():
+            if (layer := self._old.get(tensor)) is not None:  # type: ignore[no-untyped-call]
+                self._notes[
+                    f"output{keystr(path)} of the model is what layer {layer!r} returned before the edit: the edit "
+                    "runs after the hook or the code that kept this value. The layers that follow get the new value"
+                ] = None
+                return
+
+    def note_earlier(self, module: nn.Module, layer: str, kind: str) -> None:
+        """Note the hooks of others that run before an edit of an output or input, and so see the old value."""
+        name = {"output": "_forward_hooks", "input": "_forward_pre_hooks"}[kind]
+        for hook in (*getattr(torch_module, f"_global{name}").values(), *getattr(module, name).values()):
+            if isinstance(getattr(hook, "__self__", None), NoCopyWhileHooked):
+                return  # hooks after this one see the new value
+            if not (getattr(hook, "__module__", None) or "").startswith(("torch.", "hookscope.")):
+                called = getattr(hook, "__name__", type(hook).__name__)
+                self.earlier[
+                    f"hook {called} was on layer {layer!r} before the edit, so it sees the {kind} from before the edit"
+                ] = None
+
+    after.__qualname__ = "hookscope.edit"
     before.__qualname__ = "hookscope.edit"  # what a census shows
 
 

@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.recorder import PassRecorder
 from hookscope.interp.edits.batch_first import PACKED, is_packed, samples_in
-from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked, note_earlier_hooks
+from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked, PassHooks
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward, is_cross_attention
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.parts import tensors
@@ -70,13 +70,13 @@ class LayerHooks(NoCopyWhileHooked):
 
     def __init__(
         self, name: str, module: nn.Module, fused: FusedLayer | None, notes: dict[str, None],
-        gradients: GradientHooks,
+        gradients: GradientHooks, passes: PassHooks,
     ) -> None:  # fmt: skip
         self.name, self.module = name, module
         self.layer_edits: dict[str, list[LayerEdit]] = {}
         self.seen = self.again = 0
         self.checkpointed = False
-        self.notes, self._gradients = notes, gradients
+        self.notes, self._gradients, self._passes = notes, gradients, passes
         self._returned: WeakTensorKeyDictionary | None = None  # with the number of the call
         self._fused = fused
         # By thread: the calls that have not returned; and the one that is about to run its forward, with whether its
@@ -111,7 +111,7 @@ class LayerHooks(NoCopyWhileHooked):
             replaced.install()
         self.layer_edits.setdefault(kind, []).append(layer_edit)
         if kind in ("output", "input"):
-            note_earlier_hooks(self.module, self.name, kind, self.notes)
+            self._passes.note_earlier(self.module, self.name, kind)
 
     def count_samples(self) -> Callable[[], int | None]:
         """Count the samples of each call from now on; return a function that gives those of the running call."""
@@ -210,7 +210,10 @@ class LayerHooks(NoCopyWhileHooked):
                 value = layer_edit.apply(value, run.number, run.again)
             if "grad" in self.layer_edits:
                 value = self._waiting(run, args, kwargs, output, value)
-            return value if value is not output else None
+            if value is output:
+                return None
+            self._passes.replace(self.name, output, value, (args, kwargs))
+            return value
         finally:
             runs.pop()
 
