@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["check_kwargs"]
+__all__ = ["check_kwargs", "explain_no_grad"]
+
+
+@contextmanager
+def explain_no_grad(tool: str, way: str) -> Iterator[None]:
+    """Add a note to the error of a model that computes gradients in its forward, in a tool that runs it without them.
+
+    Args:
+        tool: the name of the tool.
+        way: what to type instead.
+
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "does not require grad" in str(error):
+            error.add_note(
+                f"hookscope: {tool} runs the model without gradients, but its forward seems to compute some. {way}"
+            )
+        raise
 
 
 def check_kwargs(

@@ -35,7 +35,7 @@ def map_tensors(function, value):
     if isinstance(value, (tuple, list)):
         items = [map_tensors(function, item) for item in value]
         return items if isinstance(value, list) else tuple(items)
-    if value is None or isinstance(value, (int, float, str)):
+    if value is None or isinstance(value, (int, float, str, torch.device, torch.dtype)):
         return value
     raise TypeError(f"write here how to copy a {type(value).__name__}")'''
 

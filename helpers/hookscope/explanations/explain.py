@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hookscope.captures import Capture, NotCapturedError
@@ -102,6 +103,12 @@ def _code_of(seen: Capture) -> str:
             "cannot find a tensor for the loss. Capture without gradients=True, or capture a part of the model"
         )
     layers = {name: seen.modules.find(name) for name in [*seen, *seen.uncalled]}
+    for name, module in layers.items():
+        if type(module).__hash__ is not nn.Module.__hash__:
+            raise ValueError(
+                f"explain cannot write code for layer {name!r}: its class {type(module).__name__} defines __hash__, "
+                "and the code uses layers as keys of a dict. Capture the other layers"
+            )
     plain = _returned_tensors(seen) if seen.calls else all(map(returns_tensor, layers.values()))
     run = [RUN, *(loss_lines(returns_tensor(seen.modules.model)) if wanted.gradients else [])]
     return capture_code([*layers], run, plain=plain, gradients=wanted.gradients, inputs=wanted.inputs)
@@ -127,7 +134,7 @@ def _returned_tensors(seen: Capture) -> bool:
 
 def _unknown(value: Any, depth: int = 0) -> str:
     """Name the first class in a value that the lines do not follow; "" if there is none."""
-    if value is None or isinstance(value, (Tensor, int, float, str)):
+    if value is None or isinstance(value, (Tensor, int, float, str, torch.device, torch.dtype)):
         return ""
     if not isinstance(value, (Mapping, tuple, list)) or depth > 20:
         return type(value).__name__

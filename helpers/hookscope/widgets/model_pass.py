@@ -15,6 +15,7 @@ from hookscope.captures.capture import capture
 from hookscope.captures.recorder import CaptureTooLargeError
 from hookscope.captures.result import Capture
 from hookscope.captures.stats import Stats
+from hookscope.model_inputs import explain_no_grad
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.pytree import find_tensors, tree_map
 from hookscope.widgets.goal import Goal, find_goal, parts_of, select_goal
@@ -78,7 +79,8 @@ class ModelPass:
             WrongInputError: the model cannot run on its inputs; the message says why.
 
         """
-        with self._prepare(), torch.no_grad(), self._without_gradients:
+        way = "Use hookscope.capture, which runs your own pass"
+        with explain_no_grad("LayerPicker", way), self._prepare(), torch.no_grad(), self._without_gradients:
             output = self.model(*self.args, **self.kwargs)
         self.capture = self._without_gradients
         outputs = {name: calls[0].output for name in self._without_gradients if (calls := self.calls_of(name))}

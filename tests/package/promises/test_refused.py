@@ -18,7 +18,19 @@ from torch import Tensor, nn
 from torch.autograd.forward_ad import dual_level, make_dual
 from torch.utils.checkpoint import checkpoint
 
-from hookscope import at, capture, census, collect, compare_backward_hooks, edit, explain, graph, profile, record
+from hookscope import (
+    at,
+    attention,
+    capture,
+    census,
+    collect,
+    compare_backward_hooks,
+    edit,
+    explain,
+    graph,
+    profile,
+    record,
+)
 from hookscope.interp.lenses import Streams
 from hookscope.widgets import LayerPicker
 from tests.shared.awkward import Do, Net, Result
@@ -41,6 +53,10 @@ def returning_what_a_hook_kept() -> nn.Module:
     kept: list[Tensor] = []
     first = hooked(nn.Linear(4, 4), "", "register_forward_hook", lambda module, args, output: kept.append(output))
     return Net(lambda self, x: {"last": self.b(self.a(x)), "first": kept.pop()}, a=first, b=nn.Tanh())
+
+
+def differentiating() -> nn.Module:
+    return Net(lambda self, x: torch.autograd.grad(self.a(x).sum(), [self.a.weight])[0], a=nn.Linear(4, 4))
 
 
 def without_hook(net: nn.Module) -> nn.Module:
@@ -308,6 +324,16 @@ ROWS: dict[str, Row] = {
         lambda: Net(lambda self, x: torch.distributions.Normal(self.a(x), 1.0), a=nn.Linear(4, 4)), (X,),
         "the model returns a Normal", "Capture without gradients=True",
     ),
+    **{
+        f"{name}: gradients in forward": (
+            tool, differentiating, (X,), f"hookscope: {name} runs the model without gradients", way,
+        )
+        for name, tool, way in (
+            ("attention", lambda net, args: attention(net, *args), "Pass the part of the model that attends"),
+            ("collect", lambda net, args: collected("a")(net.eval(), args), r"run=lambda.*enable_grad"),
+            ("LayerPicker", lambda net, args: LayerPicker(net, *args), r"Use hookscope\.capture"),
+        )
+    },
     "capture: a list of names": (
         lambda net, args: capture(net, ["0"]), in_place, (X,), r"cannot pick layers by \['0'\]",
         r"capture\(model, \*names\)",

@@ -16,6 +16,7 @@ from hookscope.captures.call import RAISED
 from hookscope.interp.activations.shards import can_be_written
 from hookscope.interp.edits.parts import listed, tensors
 from hookscope.layers.offloaded import is_offloaded
+from hookscope.model_inputs import explain_no_grad
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.pytree import find_paths, find_tensors, keystr, tree_map
 
@@ -158,7 +159,8 @@ def find_sample_axes(
         TypeError: safetensors cannot write the dtype of an output.
 
     """
-    with preserve_rng_state(model, batch):
+    way = "Pass run=lambda model, batch: torch.enable_grad()(model)(batch)"
+    with preserve_rng_state(model, batch), explain_no_grad("collect", way):
         if not is_offloaded(model.modules()):  # a copy would load all weights into memory
             with suppress(Exception):  # the run of the model itself raises the error
                 copied = copy.deepcopy(model)

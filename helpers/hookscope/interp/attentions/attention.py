@@ -15,7 +15,7 @@ from hookscope.compiler import run_eagerly
 from hookscope.interp.attentions.maps import AttentionMaps
 from hookscope.interp.attentions.mode import AttentionMode
 from hookscope.layers import Modules
-from hookscope.model_inputs import check_kwargs
+from hookscope.model_inputs import check_kwargs, explain_no_grad
 from hookscope.pictures.tokens import check_tokens
 from hookscope.pictures.words import count_text
 from hookscope.preserve import preserve_model, preserve_rng_state
@@ -102,6 +102,7 @@ def _run_model(modules: Modules, mode: AttentionMode, args: Sequence[Any], kwarg
             # Any function mode makes torch compute these layers step by step, which shows their attention.
             stack.enter_context(BaseTorchFunctionMode())
         stack.enter_context(mode)
+        stack.enter_context(explain_no_grad("attention", "Pass the part of the model that attends"))
         model(*args, **kwargs)
 
 

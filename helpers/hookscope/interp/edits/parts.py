@@ -76,6 +76,9 @@ def listed(value: Any) -> str:
         if inside:
             return ", ".join(f"part={name!r}" for name in inside)
         kind = type(value).__name__
+        if isinstance(value, (tuple, list, Mapping)) and value:
+            items = value.values() if isinstance(value, Mapping) else value
+            kind += f" of {', '.join(dict.fromkeys(type(item).__name__ for item in items))}"
         if find_tensors(value) or isinstance(value, _UNSEARCHED):
             return (
                 f"a {kind}, and edit finds tensors only in tuples, lists, mappings and dataclasses. Edit a layer "
