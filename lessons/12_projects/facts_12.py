@@ -38,7 +38,7 @@ def test_one_bad_epoch_kills_layer_1_for_good_with_each_of_ten_seeds(says):
     says(
         "In layer 1 the images stay the same, too, so the unit stays dead.",
         "In layer 2 the input changes while layer 1 learns, so a unit can wake up.",
-        "Five good epochs do not make up for the bad one, because most of layer 1 stays dead.",
+        "Five good epochs do not make up for the bad one, and most of layer 1 stays dead.",
         "We tried ten seeds, and all of this held for each of them.",
     )
     for seed in range(10):
