@@ -19,7 +19,7 @@
     hookscope.explain(seen)                       # the plain torch lines that do the same
     hookscope.widgets.LayerPicker(model, x)       # pick a layer and see its feature maps
 
-Importing this package imports torch and nothing heavier; matplotlib, torchvision, scikit-learn and ipywidgets are
+Importing this package imports torch and nothing heavier; matplotlib, torchvision and ipywidgets are
 imported by the functions that need them.
 """
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 __all__ = ["optional_import"]
 
-_PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow"}  # import name -> package name, if they differ
+_PACKAGES = {"PIL": "pillow"}  # import name -> package name, if they differ
 _ALONE = ("pandas",)  # packages that are in no extra
 
 
@@ -23,9 +23,9 @@ def optional_import(what: str) -> Iterator[None]:
 
     Example:
         >>> with optional_import("this example"):
-        ...     import sklearn.nothing_of_this_name
+        ...     import PIL.nothing_of_this_name
         Traceback (most recent call last):
-        ModuleNotFoundError: this example needs scikit-learn: pip install scikit-learn, or, in a checkout of \
+        ModuleNotFoundError: this example needs pillow: pip install pillow, or, in a checkout of \
 hookscope, pip install -e '.[all]'
 
     """

@@ -28,7 +28,7 @@ __all__ = ["KernelServer", "Request", "become"]
 
 LOADED = (
     "torch", "torchvision", "numpy", "matplotlib.figure", "matplotlib.backends.backend_agg",
-    "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
+    "PIL.Image", "ipywidgets", "anywidget",
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker",
     "hookscope_course.practice.guard", "hookscope_course.practice.chapter",

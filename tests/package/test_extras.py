@@ -13,7 +13,7 @@ from hookscope.extras import optional_import
 from tests.shared import PATIENCE, ROOT
 
 EXTRAS = (
-    "anywidget", "ipywidgets", "traitlets", "IPython", "matplotlib", "pandas", "safetensors", "sklearn", "torchvision",
+    "anywidget", "ipywidgets", "traitlets", "IPython", "matplotlib", "pandas", "safetensors", "torchvision",
 )  # fmt: skip
 REFUSE = f"""
 import sys
@@ -61,7 +61,7 @@ MISSING = {
     "hookscope.graph(torch.ones(1, requires_grad=True)).picture()": "matplotlib",
     "seen.to_pandas()": "pandas",
     "hookscope.collect(torch.nn.ReLU().eval(), [torch.ones(2, 1)], to='nowhere')": "safetensors",
-    "hookscope.samples.digits()": "scikit-learn",
+    "hookscope.samples.digits()": "safetensors",
     "hookscope.samples.digit_cnn()": "safetensors",
     "hookscope.samples.story_lm()": "safetensors",
     "hookscope.samples.photo()": "safetensors",

@@ -32,7 +32,7 @@ def imported() -> dict[str, set[str]]:
 
 
 def test_importing_pictures_imports_nothing_heavy(imported: dict[str, set[str]]) -> None:
-    heavy = {"matplotlib", "torchvision", "ipywidgets", "sklearn"}
+    heavy = {"matplotlib", "torchvision", "ipywidgets"}
     assert not imported["pictures"] & (heavy | {"PIL", "safetensors"})
     assert not imported["grid"] & heavy
     assert "matplotlib" in imported["figure"]
@@ -40,7 +40,7 @@ def test_importing_pictures_imports_nothing_heavy(imported: dict[str, set[str]])
 
 
 def test_importing_samples_imports_nothing_heavy(imported: dict[str, set[str]]) -> None:
-    assert not imported["samples"] & {"sklearn", "torchvision", "safetensors", "matplotlib", "PIL"}
+    assert not imported["samples"] & {"torchvision", "safetensors", "matplotlib", "PIL"}
     assert "safetensors" not in imported["untrained"]
 
 

@@ -198,7 +198,6 @@ def test_importing_hookscope_imports_nothing_heavy() -> None:
         "torchvision",
         "ipywidgets",
         "anywidget",
-        "sklearn",
         "IPython",
         "PIL",
         "safetensors",

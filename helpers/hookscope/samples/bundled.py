@@ -12,6 +12,7 @@ from hookscope.extras import optional_import
 
 SHA256 = {
     "digit_cnn.safetensors": "a27d4aefa07e2bad414e20d03dfaceb29b39012b6d5c7e971ef871031d714b69",
+    "digits.safetensors": "2368626786ff35f80b63c9e5aefbf839091368ee2e6274f3cc17d63b184883fb",
     "photos.safetensors": "d90e7ceca5922e45e06299d1820080f5a2ae11a5f1a7629fb2fd4f8553ad4703",
     "story_lm.safetensors": "713660ec70bdd16b946c3541952060edd442d326ec7bb9d307939a5c8cc4b989",
     "texture_cnn.safetensors": "ba81951d6e70b22a072a1b2a60e60b085959d6773f2dcd265d74171ecfe7652b",

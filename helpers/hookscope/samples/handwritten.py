@@ -67,7 +67,7 @@ class Digits(_Pair):
 
 
 def digits(split: Split = "test") -> Digits:
-    """Load the 1797 handwritten digits of scikit-learn in the format of MNIST.
+    """Load the 1797 handwritten digits that scikit-learn ships, in the format of MNIST.
 
     They are the test part of the "Optical Recognition of Handwritten Digits" data set (E. Alpaydin, C. Kaynak; UCI,
     1998): 8×8 scans with 17 gray levels, enlarged here to 28×28 with an empty border. 1437 of them are in "train" and
@@ -123,19 +123,15 @@ def _load() -> tuple[Tensor, Tensor]:
     """Read, enlarge and shuffle the digits. Callers must copy the result."""
     import numpy as np
 
-    with optional_import("reading the digits"):
-        from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    order = np.random.RandomState(0).permutation(
-        len(raw.target)
-    )  # the one generator whose values never change between versions
-    scans = torch.from_numpy(raw.images[order]).double().unsqueeze(1) / 16
+    raw = load_bundled(WEIGHTS.with_name("digits.safetensors"), "the handwritten digits")
+    # The one generator whose values never change between versions.
+    order = torch.from_numpy(np.random.RandomState(0).permutation(len(raw["labels"])))
+    scans = raw["images"][order].double().unsqueeze(1) / 16
     # Pad first, so that a stroke at the edge of the scan fades out instead of ending in a straight line.
     enlarged = F.interpolate(F.pad(scans, (1, 1, 1, 1)), size=(24, 24), mode="bicubic", align_corners=False)
     # 8 bits, as in MNIST. In double precision no value is so close to a rounding boundary that machines could differ.
     levels = F.pad(enlarged, (2, 2, 2, 2)).clamp(0, 1).mul(255).round().float()
-    return levels / 255, torch.from_numpy(raw.target[order]).long()
+    return levels / 255, raw["labels"][order].long()
 
 
 class DigitCNN(nn.Module):

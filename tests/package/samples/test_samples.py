@@ -6,12 +6,15 @@ import socket
 import struct
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from hookscope import samples
 from hookscope.samples import handwritten
+from hookscope.samples.bundled import load_bundled
+from hookscope.samples.handwritten import WEIGHTS
 from tools.training import digits as train_module
 
 
@@ -41,6 +44,9 @@ def test_digits_are_scikit_learn_s_own():
     from sklearn.datasets import load_digits
 
     raw = load_digits()
+    shipped = load_bundled(WEIGHTS.with_name("digits.safetensors"), "the digits")
+    assert np.array_equal(shipped["images"].numpy(), raw.images)
+    assert np.array_equal(shipped["labels"].numpy(), raw.target)
     images, labels = samples.digits("all")
     assert labels.bincount().tolist() == torch.from_numpy(raw.target).bincount().tolist()
     scans = torch.from_numpy(raw.images).float() / 16
@@ -311,7 +317,7 @@ def test_limits(tmp_path):
 @pytest.mark.parametrize(
     ("module", "package", "call"),
     [
-        ("sklearn.datasets", "scikit-learn", "digits()"),
+        ("safetensors.torch", "safetensors", "digits()"),
         ("safetensors.torch", "safetensors", "digit_cnn()"),
         ("torchvision.datasets", "torchvision", "mnist(download=True)"),
     ],
