@@ -10,8 +10,12 @@ from typing import Any
 
 __all__ = ["explain_missing_names", "write_startup"]
 
-RUN_ABOVE = "If Python was restarted, it has forgotten all variables: choose Run → Run All Above Selected Cell."
-_START = "from hookscope_course.missing_names import explain_missing_names\n\nexplain_missing_names()\n"
+RESTARTED = "Python was restarted: choose Run → Run All Above Selected Cell, then run this cell."
+_START = """from hookscope_course.missing_names import explain_missing_names
+
+explain_missing_names()
+del explain_missing_names
+"""
 
 
 def explain_missing_names() -> None:
@@ -20,7 +24,9 @@ def explain_missing_names() -> None:
 
     def explain(shell: Any, kind: type[BaseException], error: BaseException, trace: TracebackType, **how: Any) -> None:
         shell.showtraceback((kind, error, trace), **how)
-        print(hint(getattr(error, "name", None) or "", _is_in_guess(trace)))
+        name = getattr(error, "name", None) or ""
+        # The first code cell of each page imports something of the course.
+        print(hint(name, _is_in_guess(trace)) if _has_imports(shell.user_ns) else RESTARTED)
 
     get_ipython().set_custom_exc((NameError,), explain)
 
@@ -35,15 +41,20 @@ def hint(name: str, is_guess: bool = False) -> str:
     Example:
         >>> print(hint("true"))
         Python writes True, with a capital letter.
-        >>> print(hint("C", is_guess=True).partition(". ")[0])
-        Put letters and words in quotes: 'C'
+        >>> print(hint("C", is_guess=True))
+        `C` is not defined. If you mean text, put it in quotes: 'C'.
 
     """
     if name.capitalize() in ("True", "False", "None"):
         return f"Python writes {name.capitalize()}, with a capital letter."
     if is_guess:
-        return f"Put letters and words in quotes: {name!r}. If `{name}` is a variable, it is not defined. {RUN_ABOVE}"
-    return f"`{name}` is not defined. {RUN_ABOVE} If you meant text, put it in quotes: {name!r}."
+        return f"`{name}` is not defined. If you mean text, put it in quotes: {name!r}."
+    return f"`{name}` is not defined. Run the cells above this one: Run → Run All Above Selected Cell."
+
+
+def _has_imports(names: dict[str, Any]) -> bool:
+    """Whether a cell of this kernel has imported something of the course."""
+    return any(str(getattr(each, "__module__", "")).startswith("hookscope") for each in names.values())
 
 
 def _is_in_guess(trace: TracebackType | None) -> bool:

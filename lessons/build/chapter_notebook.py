@@ -316,7 +316,7 @@ def fill_stop_cells(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) ->
     for cell, after in zip(stops, sittings[1:], strict=True):
         cell.source = (
             f"**A good place to stop.** The next part takes about {after}. When you come back, click into the next "
-            "cell, and run the page down to here: `Kernel` → `Restart Kernel and Run up to Selected Cell…`."
+            "cell and choose `Run` → `Run All Above Selected Cell`."
         )
 
 

@@ -14,7 +14,6 @@ from nbformat import NotebookNode
 from playwright.sync_api import ViewportSize
 
 from hookscope_course.learner.copies import list_chapters, make_edition
-from hookscope_course.learner.edition import FOLD_HEADING
 from hookscope_course.paths import NOTEBOOKS
 from tests.course.learner.test_edition import NOT_GIVEN_AWAY, standing
 from tests.shared.lab import Lab
@@ -22,7 +21,7 @@ from tests.shared.lab import Lab
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 SIZES = ((1280, 800), (1440, 900), (1920, 1080))
 PAGES = [path for path in list_chapters(NOTEBOOKS) if "= Guess(" in path.read_text(encoding="utf-8")]
-LOOK = """async ([place, inWhy, handle]) => {
+LOOK = """async (place) => {
     const notebook = window.jupyterapp.shell.currentWidget.content;
     const panel = notebook.node.querySelector(".jp-WindowedPanel-outer");
     const frame = () => new Promise((done) => requestAnimationFrame(done));
@@ -76,14 +75,13 @@ LOOK = """async ([place, inWhy, handle]) => {
             if (seen(output)) note("output", output.textContent || output.innerHTML.slice(0, 80));
         }
         for (const line of cell.node.querySelectorAll(".cm-line")) {
-            if (cell.model.type === "code" && seen(line)) note(inWhy[at] ? "why" : "code", line.textContent);
+            if (cell.model.type === "code" && seen(line)) note("code", line.textContent);
         }
-        let why = inWhy[at];
+        let why = false;
         for (const text of cell.node.querySelectorAll(".jp-RenderedMarkdown")) {
             const nodes = document.createTreeWalker(text, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
             for (let node = nodes.nextNode(); node; node = nodes.nextNode()) {
                 if (/^H[1-6]$/.test(node.nodeName)) [why, isNext] = [false, at > place];
-                if (node.parentElement.closest("h4") && squeezed(node.textContent) === handle) break;
                 if (/^(STRONG|B)$/.test(node.nodeName) && node.textContent === "Why.") why = true;
                 if (node.nodeType !== Node.TEXT_NODE || !node.data.trim() || !seen(node)) continue;
                 note(why ? "why" : isNext ? "next" : "text", node.data);
@@ -122,25 +120,14 @@ def questions(number: str, cells: list[NotebookNode], built: list[NotebookNode])
         yield Question(f"{number}, question {count}", (ask, guess), answer)
 
 
-def starts_in_a_reason(cells: list[NotebookNode]) -> list[bool]:
-    """For each cell, whether its first line belongs to a Why, as all up to the next heading does but the stop."""
-    states, inside = [], False
-    for cell in cells:
-        states.append(inside and not {"stop", "fast_track"} & set(cell.metadata.get("tags", [])))
-        if cell.cell_type == "markdown":
-            heads = re.findall(r"^#{1,6} .*$", cell.source, re.M)
-            inside = heads[-1] == FOLD_HEADING if heads else inside
-    return states
-
-
 @pytest.mark.parametrize(
     "paths",
     [pytest.param(PAGES[:3], id="00 to 02"), pytest.param(PAGES[3:], id="03 and later", marks=pytest.mark.slow)],
 )
 def test_no_answer_is_on_the_screen_while_its_question_is_asked(lab: Lab, paths: list[Path]) -> None:
-    """An answer is in sight if text of a Why is, or what follows it up to the next heading; an output; an alt text.
+    """An answer is in sight if text of a Why is, an output, or an alt text.
 
-    So it is if the words before the Why have it. What stands in the code above the Why does not count. The question is
+    So it is if the words below the question have it. What stands in code does not count. The question is
     at the top of the panel, and then the cell that takes the guess.
     """
     open_answers: dict[tuple[int, int], dict[str, str]] = {size: {} for size in SIZES}
@@ -155,17 +142,17 @@ def test_no_answer_is_on_the_screen_while_its_question_is_asked(lab: Lab, paths:
         for width, height in SIZES:
             lab.page.set_viewport_size(ViewportSize(width=width, height=height))
             for question in found:
-                if told := in_sight(lab, question, starts_in_a_reason(cells)):
+                if told := in_sight(lab, question):
                     open_answers[width, height][question.name] = told
     counts = ", ".join(f"{len(open_answers[size])} of {asked} at {size[0]}×{size[1]}" for size in SIZES)
     each = [f"{size[0]}×{size[1]}: {name}: {told}" for size in SIZES for name, told in open_answers[size].items()]
     assert not any(open_answers.values()), "\n".join([f"answers in sight: {counts}", *each])
 
 
-def in_sight(lab: Lab, question: Question, in_why: list[bool]) -> str:
+def in_sight(lab: Lab, question: Question) -> str:
     """What tells the answer while a question, or its guess, is at the top of the page; empty if nothing does."""
     for place in question.places:
-        found: list[dict[str, Any]] = lab.page.evaluate(LOOK, [place, in_why, FOLD_HEADING.removeprefix("#### ")])
+        found: list[dict[str, Any]] = lab.page.evaluate(LOOK, place)
         below = [each for each in found if each["cell"] >= place]
         for each in below:
             is_alt = each["kind"] == "code" and re.search(r"\balt\s*=", each["text"])

@@ -16,10 +16,7 @@ pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
 BRIDGE, PICKER, SEALED = (FIGURES[name] for name in ("Bridge", "LayerPicker", "SealedModels"))
 ACTIVE_CELL = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
-GONE = (
-    "The kernel of this widget has stopped. To use it, run the cells from the top down to this one: click this cell, "
-    "then choose Kernel → Restart Kernel and Run up to Selected Cell…"
-)
+GONE = "Python was restarted: choose Run → Run All Above Selected Cell, then run this cell."
 
 
 def counted(figure: Controls) -> tuple[str, str]:

@@ -6,7 +6,8 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from hookscope_course.learner.edition import FOLD_HEADING, FOLDED
+from hookscope_course.learner.edition import REASON
+from hookscope_course.missing_names import RESTARTED
 from tests.shared.lab import KERNEL, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
@@ -41,12 +42,14 @@ def test_a_wrong_guess_gets_its_reason_and_a_second_try(lab: Lab) -> None:
 
 # The kernel is that of the test before, and remembers what was clicked there. Only once: a rerun of the cell keeps.
 FORGET = """
-import sys
-guessing = sys.modules.get("hookscope_course.practice.guess")
-if guessing and "forgotten" not in globals():
-    guessing._clicked_guesses.clear()
-    sys.modules["hookscope_course.practice.guess_widget"]._unfinished_guesses.clear()
-    guessing.guess_results._wrong_guesses.clear()
+import pathlib, sys
+if "forgotten" not in globals():
+    for name in ("tries.json", "guesses.json"):
+        pathlib.Path(".hookscope", name).unlink(missing_ok=True)
+    if guessing := sys.modules.get("hookscope_course.practice.guess"):
+        sys.modules["hookscope_course.practice.guess_widget"]._unfinished_guesses.clear()
+        guessing.guess_results._tries.clear()
+        guessing.guess_results._outcomes.clear()
     forgotten = True
 """
 
@@ -149,23 +152,68 @@ def test_several_can_be_chosen_by_mouse_and_keyboard(lab: Lab) -> None:
     lab.told("print(guess.guess)", "['dict', 'list']")
 
 
-def test_a_reason_and_its_code_open_when_shift_and_enter_come_to_them(lab: Lab) -> None:
+OPEN = """
+import pathlib
+from hookscope_course.practice import guess_results
+for name in ("tries.json", "guesses.json"):
+    pathlib.Path(".hookscope", name).unlink(missing_ok=True)
+guess_results._tries.clear()
+guess_results._outcomes.clear()
+from hookscope_course import Guess, ____
+"""
+
+
+def test_nothing_tells_the_answer_until_it_is_given_and_a_restart_keeps_all(lab: Lab) -> None:
+    """What a learner does: a wrong guess, Shift+Enter on each cell, clicks on closed cells; then the answer."""
     text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
-    fold = text(FOLD_HEADING, metadata={FOLDED: True})
-    cells = [code(FORGET + CODE), code("guess.compare(2)"), fold, text("It is so:"), code("'shown'"), text("## 2")]
-    notebook = nbformat.v4.new_notebook(cells=[*cells, *(code("1") for _ in range(30))], metadata=KERNEL)
-    nbformat.write(notebook, lab.folder / "a_fold.ipynb")
-    lab.open("a_fold.ipynb", again=True)
+    cells = [
+        code(OPEN),
+        code('guess = Guess(____, about="04.1")\nguess'),
+        code("print('it is a', 'list')"),
+        code("guess.compare('list')"),
+        code("{'the': 'list'}", metadata={"jupyter": {"source_hidden": True}}),
+        code(REASON, metadata={"jupyter": {"source_hidden": True}}),
+        text("## 2"),
+        code('guess = Guess(____, about="04.2")\nguess'),
+        code("'the next question ' + 'is open'"),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.folder / "a_gate.ipynb")
+    lab.open("a_gate.ipynb", again=True)
     page = lab.page
     page.locator(".jp-Cell").first.click()
     go_on(lab, 1)
-    expect(page.get_by_role("region", name="Your guess")).to_be_visible()
     go_on(lab, 2)
-    expect(page.get_by_role("region", name="Guess now")).to_be_visible()
-    reason, shown = page.locator("p", has_text="It is so:"), page.locator(".cm-line", has_text="shown")
-    expect(reason).to_be_hidden()
-    expect(shown).to_be_hidden()
-    go_on(lab, 3)
-    expect(reason).to_be_visible()
-    expect(reason).to_be_in_viewport()
-    expect(shown).to_be_visible()
+    asked = page.get_by_role("region", name="Your guess").first
+    asked.get_by_role("button", name="Tensor", exact=True).click()
+    lab.settled()
+    for cell in range(3, 9):
+        page.locator(".jp-Cell").nth(cell - 1).locator(".jp-InputPrompt").click()
+        go_on(lab, cell)
+    outputs = page.locator(".jp-OutputArea-output")
+    again = page.get_by_role("region", name="Try again")
+    expect(again).to_contain_text("What does forward get, then?")
+    for told in ("it is a list", "{'the': 'list'}", "creates a new tuple", "wraps anything else in a tuple"):
+        expect(outputs.filter(has_text=told)).to_have_count(0)
+    waiting = outputs.filter(has_text="Answer the question above")
+    expect(waiting).to_have_count(3)
+    for closed in page.locator(".jp-Placeholder-content").all():
+        closed.click()
+    expect(outputs.filter(has_text="wraps anything else in a tuple")).to_have_count(0)
+    lab.screenshot("guess_open")
+    again.get_by_role("button", name="list", exact=True).click()
+    expect(waiting).to_have_count(0)
+    for told in ("it is a list", "{'the': 'list'}", "wraps anything else in a tuple"):
+        expect(outputs.filter(has_text=told)).to_be_visible()
+    lab.screenshot("guess_answered")
+
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    page.wait_for_function(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
+    )
+    page.locator(".jp-Cell").nth(5).locator(".jp-InputPrompt").click()
+    page.keyboard.press("Shift+Enter")
+    failed = page.locator(".jp-Cell").nth(5).locator(".jp-OutputArea-output", has_text=RESTARTED)
+    expect(failed).to_be_visible()
+    expect(asked).to_contain_text(RESTARTED)  # the figure says the same
+    lab.told("from hookscope_course import Guess, ____; print(Guess(____, about='04.1').guess)", "list")
+    lab.told("print(Guess(____, about='04.1').compare('list').card.heading)", "Right, at the second try.")

@@ -57,7 +57,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(notes).to_have_count(len(ALL_WIDGETS) - 1)
     expect(page.get_by_text("model not found")).to_have_count(0)
     assert lab.pixels(GRID) == picked
-    expect(notes.first).to_contain_text("choose Kernel → Restart Kernel and Run up to Selected Cell…")
+    expect(notes.first).to_contain_text("Run → Run All Above Selected Cell")
     expect(more).to_have_attribute("open", "")  # as it was left; it opens and closes without a kernel, too
     more.get_by_text("More choices").click()
     expect(page.get_by_role("region", name="Layer picker").get_by_label("Show", exact=True)).to_be_hidden()

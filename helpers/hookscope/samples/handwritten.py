@@ -18,6 +18,7 @@ Split = Literal["test", "train", "all"]
 
 # `tools/training/digits.py` writes it, `digit_cnn` loads it.
 WEIGHTS = Path(__file__).with_name("digit_cnn.safetensors")
+SCANS = WEIGHTS.with_name("digits.safetensors")
 _TRAIN = 1437  # of 1797: four of five
 
 
@@ -123,7 +124,7 @@ def _load() -> tuple[Tensor, Tensor]:
     """Read, enlarge and shuffle the digits. Callers must copy the result."""
     import numpy as np
 
-    raw = load_bundled(WEIGHTS.with_name("digits.safetensors"), "the handwritten digits")
+    raw = load_bundled(SCANS, "the handwritten digits")
     # The one generator whose values never change between versions.
     order = torch.from_numpy(np.random.RandomState(0).permutation(len(raw["labels"])))
     scans = raw["images"][order].double().unsqueeze(1) / 16

@@ -127,8 +127,7 @@ function codePanel(model) {
 }
 
 // Running only this cell would fail, because the variables of earlier cells are gone.
-const FROM_THE_TOP = "To use it, run the cells from the top down to this one: click this cell, then choose " +
-  "Kernel → Restart Kernel and Run up to Selected Cell…";
+const RESTARTED = "Python was restarted: choose Run → Run All Above Selected Cell, then run this cell.";
 const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=button], [role=grid], .ph-pad, .tk-map";
 /**
  * Put a widget on the page: its label, its content, its error, and a message if there is no kernel.
@@ -138,13 +137,13 @@ const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=bu
  */
 function stage(model, el, label, ...children) {
   const problem = h("p", { class: "hs-problem", role: "alert" });
-  const saved = h("p", { class: "hs-saved" }, `This is the state from when the notebook was saved. ${FROM_THE_TOP}`);
+  const saved = h("p", { class: "hs-saved" }, `This is the state from when the notebook was saved. ${RESTARTED}`);
   // The layout of a widget from a saved notebook has no live comm.
   saved.hidden = model.get("layout")?.comm_live !== false;
   let gone = false;
   const show = () => {
     root.classList.toggle("hs-still", gone || !saved.hidden);
-    problem.textContent = gone ? `The kernel of this widget has stopped. ${FROM_THE_TOP}` : model.get("problem");
+    problem.textContent = gone ? RESTARTED : model.get("problem");
     problem.hidden = !problem.textContent;
     settle();
   };
@@ -174,8 +173,42 @@ function stage(model, el, label, ...children) {
   el.classList.add("hookscope");
   el.append(root);
   if (saved.hidden) showTop(model, root);
+  keepKeys(model, root);
   requestAnimationFrame(() => passOn(model, root)); // once it is in its cell
   return root;
+}
+
+/**
+ * Keys belong to the figure that has the focus, until Escape, Tab or a click elsewhere. Otherwise an arrow key would move
+ * to another cell or fold a heading of the notebook, also after the button with the focus has been replaced.
+ */
+function keepKeys(model, root) {
+  root.tabIndex = -1; // a click on a part without a control gives the focus to the figure
+  let has = false;
+  const isAround = (target) => target === document.body || (target.matches?.(".jp-Cell, .jp-Notebook") && target.contains(root));
+  const focus = ({ target }) => { has = root.contains(target) || (has && isAround(target)); };
+  const leave = ({ target }) => { if (!root.contains(target)) has = false; };
+  const press = (event) => {
+    const { key, target } = event;
+    if (!has || ["Tab", "Shift"].includes(key) || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (key === "Enter" && event.shiftKey) return;
+    if (key === "Escape") {
+      has = false;
+      setTimeout(() => root.closest(".jp-Cell")?.focus({ preventScroll: true }));
+    } else if (root.contains(target)) { // for the time of this event: JupyterLab looks at the attribute
+      root.setAttribute("data-lm-suppress-shortcuts", "true");
+      setTimeout(() => root.removeAttribute("data-lm-suppress-shortcuts"));
+    } else if (isAround(target)) { // the control that had the focus is gone
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      root.focus({ preventScroll: true });
+    }
+  };
+  const listeners = { focusin: focus, pointerdown: leave, keydown: press };
+  for (const [type, each] of Object.entries(listeners)) window.addEventListener(type, each, true);
+  cleanups.get(model)?.push(() => {
+    for (const [type, each] of Object.entries(listeners)) window.removeEventListener(type, each, true);
+  });
 }
 
 /**

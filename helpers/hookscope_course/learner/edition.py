@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from hookscope_course.learner.reasons import cut_reasons
+
 KEPT_METADATA = ("kernelspec", "language_info")  # of a notebook's metadata
 
 
@@ -21,16 +23,12 @@ def make_learner_edition(notebook: dict[str, Any]) -> dict[str, Any]:
         []
 
     """
-    cells, follows_reason = [], False
+    cells = []
     for cell in notebook["cells"]:
         if {"solution", "edition"} & set(get_tags(cell)) or is_bare_label(cell):
             continue
         if cell["cell_type"] == "markdown":
-            is_pointer = bool({"stop", "fast_track"} & set(get_tags(cell)))
-            parts = fold_reasons("".join(cell["source"]), follows_reason, is_pointer)
-            for source, is_fold in parts:
-                follows_reason = is_fold or (follows_reason and not _HEADING.search(source))
-            cells += _split_cell(cell, parts)
+            cells += _split_cell(cell, cut_reasons("".join(cell["source"])))
         else:
             cells.append(make_learner_cell(cell))
     metadata = {name: value for name, value in notebook["metadata"].items() if name in KEPT_METADATA}
@@ -62,57 +60,33 @@ def is_bare_label(cell: dict[str, Any]) -> bool:
     return cell["cell_type"] == "markdown" and "".join(cell["source"]).strip() in ("**Run.**", "**See.**")
 
 
-def fold_reasons(source: str, follows_reason: bool = False, is_pointer: bool = False) -> list[tuple[str, bool]]:
-    r"""Cut a text so that JupyterLab folds each reason, with all cells that follow it up to the next heading.
-
-    What follows a reason tells it as well, code and figures too. Who goes on with Shift+Enter opens the fold by that.
-
-    Args:
-        source: Markdown.
-        follows_reason: the text stands behind a reason, with no heading between.
-        is_pointer: it says how to go on. A heading of its own keeps it out of the fold.
-
-    Returns:
-        The texts of the cells, each with whether it is the heading of a fold.
-
-    Example:
-        >>> fold_reasons("**Why.** It is 70.\n\n## Next")
-        [('#### Why? Open it when you have run the cells above.', True), ('It is 70.', False), ('## Next', False)]
-
-    """
-    if follows_reason and is_pointer:
-        source = re.sub(r"^\*\*(.+?)\.\*\*\s+", r"#### \1\n\n", source)
-    parts: list[tuple[str, bool]] = []
-    text = ""
-    for section in _SECTION.split(source):
-        before, *why = _WHY.split(section, maxsplit=1)
-        if follows_reason and _HEADING.match(section):  # a cell with a heading in it is not folded
-            parts.append((text, False))
-            text = ""
-        text += before
-        if why:
-            parts += [(text, False), (FOLD_HEADING, True)]
-            text = why[0]
-        follows_reason = bool(why) or (follows_reason and not _HEADING.match(section))
-    parts.append((text, False))
-    return [(text.strip("\n"), is_fold) for text, is_fold in parts if text.strip()]
-
-
 def _split_cell(cell: dict[str, Any], parts: list[tuple[str, bool]]) -> list[dict[str, Any]]:
-    """The cells that a cell of Markdown becomes; the one with its heading keeps its name, as links lead there."""
-    keeps = next((at for at, (source, is_fold) in enumerate(parts) if not is_fold and _HEADING.search(source)), 0)
+    """The cells that a cell of Markdown becomes; the one with its heading keeps its name, as links lead there.
+
+    A reason becomes a cell that shows it as soon as its question has been answered.
+    """
+    keeps = next((at for at, (source, is_reason) in enumerate(parts) if not is_reason and _HEADING.search(source)), 0)
     made = []
-    for at, (source, is_fold) in enumerate(parts):
-        identity = {} if at == keeps or "id" not in cell else {"id": f"{cell['id']}-{at}"}
-        metadata = {"metadata": {**cell["metadata"], FOLDED: True}} if is_fold else {}
-        made.append({**cell, "source": source, **identity, **metadata})
+    for at, (source, is_reason) in enumerate(parts):
+        part = {**cell, "source": source}
+        if is_reason:
+            metadata = {**cell["metadata"], "jupyter": {"source_hidden": True}}
+            part |= {
+                "cell_type": "code",
+                "source": REASON,
+                "outputs": [],
+                "execution_count": None,
+                "metadata": metadata,
+            }
+        if at != keeps and "id" in cell:
+            part["id"] = f"{cell['id']}-{at}"
+        made.append(part)
     return made
 
 
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
-_SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
-_WHY = re.compile(r"^\*\*Why\.\*\* ", re.MULTILINE)
-FOLD_HEADING = "#### Why? Open it when you have run the cells above."
+REASON = "guess.why()"
+"""The code of a cell that shows the reason behind the answer of the question above it."""
 FOLDED = "jp-MarkdownHeadingCollapsed"
 """The metadata with which JupyterLab and Notebook fold what stands below a heading."""
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from hookscope_course.lessons import folder_of
 from hookscope_course.practice.exercise import Exercise
 from hookscope_course.practice.exercise_parser import ExerciseTextError, read_exercises
+from hookscope_course.practice.output_gate import gate
 
 
 def exercises(chapter: int) -> tuple[Exercise, ...]:
@@ -25,6 +26,7 @@ def exercises(chapter: int) -> tuple[Exercise, ...]:
         Not yet. B comes before E, but the container can only return after the layers inside it.
 
     """
+    gate.leave_question()  # the exercises begin; a question that is still open stays open
     folder = folder_of(chapter)
     files = sorted(folder.glob(f"checks_{chapter:02}*.py"))  # several, where a chapter has many exercises
     checks = [import_module(f"hookscope_course.lessons.{folder.name}.{file.stem}") for file in files]

@@ -12,6 +12,7 @@ from hookscope_course.paths import LESSONS
 from hookscope_course.practice import guess_results
 from hookscope_course.practice.exercise_parser import read_exercises
 from hookscope_course.practice.feedback_card import Card
+from hookscope_course.practice.output_gate import gate
 from hookscope_course.practice.question import questions_of
 
 if TYPE_CHECKING:
@@ -42,17 +43,18 @@ def chapter_end(chapter: int, *models: Any) -> Card:
     """
     from hookscope_course.learner.progress import NOTEBOOK_FOLDER, read_solved
 
+    gate.leave_question()
     folder = folder_of(chapter)
     left = len(hookscope.census(*models))
     names = ", ".join(dict.fromkeys(type(model).__name__ for model in models))
     said = [f"on {names}."]
     if left:
         said.append(f"`hookscope.census(…).remove_all()` removes {'it' if left == 1 else 'them'}.")
-    questions = len(questions_of(chapter))
-    if any(about.startswith(f"{chapter:02}.") for about in guess_results.read_outcomes()):
+    if guess_results.is_learner_copy():
+        questions, done = len(questions_of(chapter)), read_solved(NOTEBOOK_FOLDER)
+        solved = sum(name.startswith(f"{chapter:02}.") for name in done)
         said.append(f"Your guesses: {guess_results.summarize_guesses(chapter, questions)}.")
-    if done := [name for name in read_solved(NOTEBOOK_FOLDER) if name.startswith(f"{chapter:02}.")]:
-        said.append(f"{len(done)} of {len(read_exercises(folder / 'exercises.md'))} exercises solved.")
+        said.append(f"{solved} of {len(read_exercises(folder / 'exercises.md'))} exercises solved.")
     heading = f"{left} hook{' is' if left == 1 else 's are'} left"
     return Card(heading, " ".join(said), "wrong" if left else "right")
 

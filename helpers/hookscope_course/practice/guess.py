@@ -10,17 +10,16 @@ from enum import Enum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from hookscope_course.learner.reasons import read_reason
 from hookscope_course.practice import guess_results
 from hookscope_course.practice.blank import ____, holds_blank
 from hookscope_course.practice.feedback_card import Card
 from hookscope_course.practice.guess_results import ORDINALS, TRIES
+from hookscope_course.practice.output_gate import gate
 from hookscope_course.practice.question import Question, label, question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_clicked_guesses: dict[str, Any] = {}
-"""By question, what was clicked last: a cell that runs again has `____` in it, and the click is not in its code."""
 
 
 class Guess:
@@ -54,16 +53,25 @@ class Guess:
         self.question = question(about) if about else Question()
         self._widget: Any = None
         _forget_when_a_cell_fails()
-        if holds_blank(self.guess) and about in _clicked_guesses:
-            self.guess = _clicked_guesses[about]
+        if about and holds_blank(self.guess):
+            made = guess_results.get_guess(about)
+            self.guess = ____ if made is None else made
+        if self.is_open:
+            gate.open_question(about)
+        else:
+            gate.leave_question()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a learner has yet to answer: on the page of a learner's copy nothing tells the answer until then."""
+        in_copy = bool(self.about) and is_notebook() and guess_results.is_learner_copy()
+        return in_copy and self.about not in guess_results.read_outcomes()
 
     def choose(self, guess: Any) -> None:
         """Make a guess by a click: it takes the place of the one before, until the answer is known."""
         self.guess = guess
-        if holds_blank(guess):
-            _clicked_guesses.pop(self.about, None)
-        elif self.about:
-            _clicked_guesses[self.about] = guess
+        if self.about:
+            guess_results.store_guess(self.about, None if holds_blank(guess) else guess)
 
     def compare(self, actual: object) -> Comparison:
         """Say how the guess and what was seen agree.
@@ -82,6 +90,16 @@ class Guess:
 
         """
         return Comparison(self, actual)
+
+    def why(self) -> None:
+        """Show the reason behind the answer, in a learner's copy as soon as the question has been answered."""
+        reason = {"text/markdown": read_reason(self.about)}
+        if self.is_open:
+            gate.show(reason, self.about)
+        else:
+            from IPython.display import display
+
+            display(reason, raw=True)
 
     @property
     def text(self) -> str:
@@ -158,6 +176,12 @@ class Comparison:
         """Whether it can be answered: the answer has not been shown."""
         return self.card.kind in ("wrong", "not attempted")
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the answer was shown on this learner's page before, so that no try is left."""
+        is_kept = bool(self.guess.about) and not self.is_on_page and guess_results.is_learner_copy()
+        return is_kept and guess_results.read_outcomes().get(self.guess.about) == "shown"
+
     def try_again(self, guess: Any) -> Card:
         """Judge a guess that was made after the cell ran: the first one, or the second after a wrong one."""
         if self.is_on_page:
@@ -183,6 +207,8 @@ class Comparison:
 
     def _judge(self) -> Card:
         guess, actual, asked = self.guess.guess, self.actual, self.guess.question
+        if self.is_known and (holds_blank(guess) or _compare(guess, actual, asked.close)[0] is _Match.WRONG):
+            return Card(self._answer_sentence, asked.because)
         if holds_blank(guess):
             if self.guess.about and (self.is_on_page or (is_notebook() and guess_results.is_learner_copy())):
                 return Card("You have not guessed yet.", "", "not attempted")
@@ -207,7 +233,10 @@ class Comparison:
         if not isinstance(actual, bool):
             not_it = f"Not {only}{text}{_describe_side(guess, actual, asked)}."
         if can_try_again and text not in wrong:
-            wrong.append(text)
+            if self.is_on_page:
+                wrong.append(text)
+            else:
+                guess_results.store_wrong_guess(self.guess.about, text)
         if can_try_again and not _is_either_or(actual, asked):
             if not (self.is_on_page or is_notebook()):
                 reason += " Try again: change your guess and run both cells once more."
@@ -220,14 +249,20 @@ class Comparison:
     def _store_outcome(self, outcome: guess_results.GuessOutcome) -> None:
         if not self.is_on_page:
             guess_results.store_outcome(self.guess.about, outcome)
+            gate.answer(self.guess.about)
 
     def _make_answer_card(self) -> Card:
         return Card(NO_GUESS, f"It is {self._answer}.")
 
     def __repr__(self) -> str:
-        return repr(self._make_answer_card() if self.card.kind == "not attempted" else self.card)
+        if self.card.kind != "not attempted":
+            return repr(self.card)
+        if self.guess.is_open:  # what a front end without widgets shows
+            return "You have not guessed yet: replace ____ by your guess, and run both cells again."
+        return repr(self._make_answer_card())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        gate.let_pass()
         if not self.is_open or not is_notebook():
             return self.card._repr_mimebundle_()
         from hookscope_course.practice.guess_widget import GuessWidget
@@ -454,3 +489,4 @@ def _forget_failed_guesses(result: Any) -> None:
             asked = re.search(r"about\s*=\s*[\"'](\d\d\.\d+)[\"']", result.info.raw_cell)
             names[name] = Guess(____, about=asked[1] if asked else "")
             names[name].guess = ____  # not what was clicked before
+            gate.leave_question()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hookscope_course.learner.copies import STATE_FOLDER, replace_text
 
@@ -14,10 +15,13 @@ __all__ = [
     "ORDINALS",
     "TRIES",
     "GuessOutcome",
+    "get_guess",
     "get_wrong_guesses",
     "is_learner_copy",
     "read_outcomes",
+    "store_guess",
     "store_outcome",
+    "store_wrong_guess",
     "summarize_guesses",
 ]
 
@@ -27,8 +31,18 @@ ORDINALS = ("first", "second", "third", "fourth")[:TRIES]
 """How a right guess is counted: by its try."""
 GuessOutcome: TypeAlias = str
 """One of `ORDINALS`, or "shown"."""
-_wrong_guesses: dict[str, list[str]] = {}
-_outcomes: dict[str, GuessOutcome] = {}  # where nothing can be kept, a score lasts as long as the kernel
+
+
+@dataclass
+class Tries:
+    """The last guess of a question, and its wrong ones in words."""
+
+    guess: Any
+    wrong: list[str]
+
+
+_tries: dict[str, Tries] = {}  # where nothing can be kept, guesses and a score last as long as the kernel
+_outcomes: dict[str, GuessOutcome] = {}
 
 
 @cache
@@ -43,8 +57,59 @@ def is_learner_copy() -> bool:
 
 
 def get_wrong_guesses(about: str) -> list[str]:
-    """Return the wrong guesses that a question got since the kernel started; the list is the one that is kept."""
-    return _wrong_guesses.setdefault(about, [])
+    """Return the wrong guesses that a question got, also before the kernel was restarted."""
+    return _get_tries(about).wrong
+
+
+def store_wrong_guess(about: str, text: str) -> None:
+    """Keep a wrong guess, so that a restart of the kernel does not give the question another try."""
+    _get_tries(about).wrong.append(text)
+    _write_tries()
+
+
+def get_guess(about: str) -> Any:
+    """Return what was guessed last, by click or in code, also before the kernel was restarted; None without a guess."""
+    return _get_tries(about).guess
+
+
+def store_guess(about: str, guess: Any) -> None:
+    """Keep a guess; None takes the last one back."""
+    _get_tries(about).guess = guess
+    _write_tries()
+
+
+def _get_tries(about: str) -> Tries:
+    if about not in _tries:
+        found = _read_state("tries.json").get(about)
+        guess, wrong = (found.get("guess"), found.get("wrong")) if isinstance(found, dict) else (None, None)
+        is_text = isinstance(wrong, list) and all(isinstance(each, str) for each in wrong)
+        _tries[about] = Tries(guess, list(wrong or ()) if is_text else [])
+    return _tries[about]
+
+
+def _write_tries() -> None:
+    """Write all guesses that JSON can hold; one that a learner wrote as code may be anything."""
+    known = _read_state("tries.json") if is_learner_copy() else {}
+    for about, tries in _tries.items():
+        with suppress(TypeError, ValueError):
+            known[about] = json.loads(json.dumps({"guess": tries.guess, "wrong": tries.wrong}))
+    _write_state("tries.json", known)
+
+
+def _write_state(name: str, state: dict[str, Any]) -> None:
+    if is_learner_copy():
+        with suppress(OSError):  # a page goes on without it
+            replace_text(get_notebook_folder() / STATE_FOLDER / name, json.dumps(state, indent=1, sort_keys=True))
+
+
+def _read_state(name: str, copy: Path | None = None) -> dict[str, Any]:
+    file = (copy or get_notebook_folder()) / STATE_FOLDER / name
+    with suppress(OSError, ValueError, RecursionError):
+        # Never wait for a FIFO, nor read without end.
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def store_outcome(about: str, outcome: GuessOutcome) -> None:
@@ -52,23 +117,12 @@ def store_outcome(about: str, outcome: GuessOutcome) -> None:
     if about in (known := read_outcomes()):
         return
     _outcomes[about] = outcome
-    if is_learner_copy():
-        with suppress(OSError):  # a page goes on without it
-            replace_text(
-                get_notebook_folder() / STATE_FOLDER / "guesses.json",
-                json.dumps({**known, about: outcome}, indent=1, sort_keys=True),
-            )
+    _write_state("guesses.json", {**known, about: outcome})
 
 
 def read_outcomes(copy: Path | None = None) -> dict[str, GuessOutcome]:
     """Return how guesses went, by question."""
-    kept: dict[str, GuessOutcome] = {}
-    file = (copy or get_notebook_folder()) / STATE_FOLDER / "guesses.json"
-    with suppress(OSError, ValueError, RecursionError):
-        # Never wait for a FIFO, nor read without end.
-        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        if isinstance(found, dict):
-            kept = {name: how for name, how in found.items() if how in (*ORDINALS, "shown")}
+    kept = {name: how for name, how in _read_state("guesses.json", copy).items() if how in (*ORDINALS, "shown")}
     return kept | _outcomes
 
 

@@ -1,23 +1,7 @@
 // A question: buttons, one or several, a slider, cards or a field. After the cell has run: the same, and a button that shows
 // the answer.
 
-/** Shift+Enter selects a cell of a closed fold, which nobody sees, and scrolls to the top. Then the fold has to open. */
-function openFolds(el) {
-  const notebook = el.closest(".jp-Notebook");
-  if (!notebook || notebook.dataset.hsFolds) return;
-  notebook.dataset.hsFolds = "open";
-  const HIDDEN = ".jp-Cell.jp-mod-active.lm-mod-hidden";
-  new MutationObserver((changes) => {
-    let cell = changes.map(({ target }) => target).find((target) => target.matches(HIDDEN));
-    const selected = cell;
-    while (cell && !cell.querySelector(".jp-showHiddenCellsButton")) cell = cell.previousElementSibling;
-    cell?.querySelector(".jp-showHiddenCellsButton").click();
-    if (cell) requestAnimationFrame(() => selected.scrollIntoView({ block: "center" }));
-  }).observe(notebook, { subtree: true, attributes: true, attributeFilter: ["class"] });
-}
-
 function draw(model, el) {
-  requestAnimationFrame(() => openFolds(el));
   const kind = model.get("kind");
   const options = model.get("options");
   const late = model.get("is_comparison");

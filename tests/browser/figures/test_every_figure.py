@@ -11,7 +11,7 @@ from tests.browser.figures.table import FIGURES, draw
 from tests.shared.figure_page import NARROW, PANE, FigurePage, measure_boxes
 
 pytestmark = pytest.mark.parametrize("name", FIGURES)
-GONE = "The kernel of this widget has stopped."
+GONE = "Python was restarted:"
 SAVED = "This is the state from when the notebook was saved."
 MOVES = """(root) => [...root.querySelectorAll("*")].filter((part) => {
     const style = getComputedStyle(part);

@@ -211,7 +211,7 @@ def test_its_script_is_one_module_and_loads_nothing(name: str) -> None:
     assert not re.search(r"https?://|\bimport\b.*from|innerHTML", script)
     assert "url(" not in figure._css
     assert "run the cells from the top down to this one" in script, "what it says without a kernel"
-    assert "Kernel → Restart Kernel and Run up to Selected Cell…" in script
+    assert "Run → Run All Above Selected Cell" in script
     assert "run this cell again" not in script.lower()
 
 

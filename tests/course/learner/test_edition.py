@@ -12,7 +12,8 @@ from nbclient import NotebookClient
 
 from hookscope_course.kernel_settings import open_over_files
 from hookscope_course.learner.copies import list_chapters, make_edition
-from hookscope_course.learner.edition import FOLD_HEADING, FOLDED
+from hookscope_course.learner.edition import FOLDED, REASON
+from hookscope_course.learner.reasons import read_reason
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from hookscope_course.practice.question import label, question
@@ -69,44 +70,21 @@ def test_it_is_a_valid_notebook_that_was_never_run(edition: nbformat.NotebookNod
             assert (cell.outputs, cell.execution_count) == ([], None)
 
 
-def folds(edition: nbformat.NotebookNode) -> list[list[nbformat.NotebookNode]]:
-    """The cells of each fold, as JupyterLab folds: up to the next heading that is not below its own."""
-    found: list[list[nbformat.NotebookNode]] = []
-    level = 0
+def test_a_reason_is_a_cell_that_waits_for_its_guess(edition: nbformat.NotebookNode, name: str) -> None:
+    """It shows the text that the built page has there; no code is hidden with it, and no cell is folded."""
+    asked, reasons = "", []
     for cell in edition.cells:
-        heads = re.findall(r"^(#{1,6}) ", cell.source, re.M) if cell.cell_type == "markdown" else []
-        if heads and min(map(len, heads)) <= level:
-            level = 0
-        if level:
-            found[-1].append(cell)
-        if cell.source == FOLD_HEADING:
-            assert cell.metadata[FOLDED]
-            level = len(heads[0])
-            found.append([])
-    return found
-
-
-def test_a_fold_holds_its_reason_and_all_cells_behind_it(edition: nbformat.NotebookNode, name: str) -> None:
-    """The code that a Why introduces is in its fold, and so is each box; the way on and the next question are not."""
+        assert FOLDED not in cell.metadata or name.startswith("90"), "who opens no fold has not run the cells in it"
+        if found := re.search(r'about="(\d\d\.\d+)"', cell.source):
+            asked = found[1]
+        if cell.source == REASON:
+            assert (cell.cell_type, cell.metadata.jupyter.source_hidden) == ("code", True)
+            reasons.append(asked)
     solved = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    expected, is_told = [], False
-    for cell in solved.cells:
-        if {"stop", "fast_track"} & set(cell.metadata.get("tags", [])):
-            is_told = False
-        elif cell.cell_type == "code":
-            expected += [cell.source] if is_told else []
-        else:
-            for section in re.split(r"^(?=#{1,6} )", cell.source, flags=re.M):
-                is_told = is_told and not section.startswith("#")
-                _, why, told = section.partition("**Why.** ")
-                expected += [(told if why else section).strip()] if why or is_told else []
-                is_told = is_told or bool(why)
-    held = folds(edition)
-    assert [cell.source for fold in held for cell in fold] == [*filter(None, expected)]
-    for cell in (cell for fold in held for cell in fold):
-        assert not {"question", "exercise", "stop", "fast_track"} & set(cell.metadata.get("tags", []))
-        assert "**Predict" not in cell.source
-        assert cell.source.count("<details>") == cell.source.count("</details>")
+    texts = [re.split(r"^#{1,6} ", text, flags=re.M)[0] for cell in solved.cells if cell.cell_type == "markdown"
+             for text in re.split(r"^(?=\*\*Why\.\*\* )", cell.source, flags=re.M)[1:]]  # fmt: skip
+    assert [read_reason(about) for about in reasons] == [text.strip() for text in texts]
+    assert len({*reasons}) == len(reasons)
 
 
 def test_links_to_headings_still_lead_there(edition: nbformat.NotebookNode, name: str) -> None:
@@ -146,7 +124,7 @@ def test_no_line_that_only_a_solution_has_is_in_its_bytes(name: str, texts: list
 
 
 def test_no_answer_to_a_guess_stands_above_the_cell_that_shows_it(edition: nbformat.NotebookNode) -> None:
-    """Between a Predict and its Run there is the question only, and the reason is folded away."""
+    """Between a Predict and its Run there is the question only, and the reason is not in the file."""
     for cell in edition.cells:
         assert not re.search(r"^\*\*Why\.\*\*", cell.source, re.M), cell.source[:80]
         if cell.source.startswith("**Predict.**"):

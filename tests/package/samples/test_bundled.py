@@ -13,6 +13,7 @@ from hookscope.samples.bundled import SHA256, load_bundled
 FILES = [
     *(handwritten.WEIGHTS, stories.STORY_WEIGHTS, textures.TEXTURE_WEIGHTS, textures.TEXTURE_PICTURES),
     photos.PHOTO_PIXELS,
+    handwritten.SCANS,
 ]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from hookscope import samples
 from hookscope.samples import handwritten
 from hookscope.samples.bundled import load_bundled
-from hookscope.samples.handwritten import WEIGHTS
+from hookscope.samples.handwritten import SCANS
 from tools.training import digits as train_module
 
 
@@ -44,7 +44,7 @@ def test_digits_are_scikit_learn_s_own():
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    shipped = load_bundled(WEIGHTS.with_name("digits.safetensors"), "the digits")
+    shipped = load_bundled(SCANS, "the digits")
     assert np.array_equal(shipped["images"].numpy(), raw.images)
     assert np.array_equal(shipped["labels"].numpy(), raw.target)
     images, labels = samples.digits("all")
