@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 
+import nbformat
 import pytest
 from playwright.sync_api import expect
 
 from hookscope_course.figures.kit.promises import Controls
 from tests.browser.figures.table import FIGURES
 from tests.shared.figure_page import PANE
-from tests.shared.lab import Lab, measure_boxes
+from tests.shared.lab import KERNEL, Lab, measure_boxes
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
@@ -147,3 +148,26 @@ def test_a_figure_that_needs_no_kernel_goes_on_while_it_is_busy(lab: Lab) -> Non
     expect(stage.locator(".sc-say")).to_contain_text("both ranks see 3")
     assert not (lab.folder / "ended").exists()
     (lab.folder / "enough").touch()
+
+
+def test_keys_belong_to_the_figure_that_was_clicked_until_escape(lab: Lab) -> None:
+    text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    cells = [text("# One"), code("from hookscope_course.figures import FoolingSquare\nFoolingSquare()"), text("# Two")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.folder / "keys.ipynb")
+    lab.open("keys.ipynb", again=True)
+    lab.run_all()
+    figure = lab.page.locator(".hs-stage")
+    lab.settled(figure)
+    figure.locator("button").first.click()
+    lab.settled(figure)
+    before = lab.page.evaluate(ACTIVE_CELL)
+    # As when a button with the focus is replaced by another one.
+    lab.page.evaluate("() => document.activeElement.blur()")
+    for key in ("ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"):
+        lab.page.keyboard.press(key)
+        assert lab.page.evaluate(ACTIVE_CELL) == before, key
+    expect(lab.page.locator(".jp-showHiddenCellsButton")).to_have_count(0)
+    lab.page.keyboard.press("Escape")
+    lab.page.wait_for_function("() => document.activeElement.matches('.jp-Cell')")
+    lab.page.keyboard.press("ArrowUp")
+    lab.page.wait_for_function(f"(before) => ({ACTIVE_CELL})() !== before", arg=before)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hookscope_course.learner.copies import STATE_FOLDER, list_chapters, replace_text
+from hookscope_course.learner.running_kernels import describe_kernels
 from hookscope_course.paths import NOTEBOOKS, format_command
 
 NOTEBOOK_FOLDER = Path.cwd()
@@ -44,6 +45,7 @@ class Progress:
     def __init__(self, copy: Path, source: Path = NOTEBOOKS) -> None:
         done = read_solved(copy)
         self.is_kept = (copy / STATE_FOLDER).is_dir()
+        self.kernels = describe_kernels(copy) if self.is_kept else ""
         self.pages = [page for path in list_chapters(source) if (page := _read_page(path, done)).exercises]
 
     @property
@@ -65,9 +67,8 @@ class Progress:
                 f"`{format_command('lab')}` opens your copy."
             )
         done, total = sum(len(page.done) for page in self.pages), sum(len(page.exercises) for page in self.pages)
-        return f"{done} of {total} exercises solved. " + (
-            f"Next: {self.next}." if self.next else "You have solved all of them."
-        )
+        said = f"Next: {self.next}." if self.next else "You have solved all of them."
+        return f"{done} of {total} exercises solved. {said} {self.kernels}".rstrip()
 
     def __repr__(self) -> str:
         if not self.is_kept:

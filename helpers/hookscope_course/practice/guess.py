@@ -99,7 +99,7 @@ class Guess:
         else:
             from IPython.display import display
 
-            display(reason, raw=True)
+            display(reason, raw=True)  # type: ignore[no-untyped-call]
 
     @property
     def text(self) -> str:

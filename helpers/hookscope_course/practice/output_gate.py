@@ -74,10 +74,10 @@ class OutputGate:
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None else None
         publishers = getattr(shell, "display_pub", None), getattr(shell, "displayhook", None)
-        if not all(hasattr(each, "register_hook") for each in publishers):
+        if shell is None or not all(hasattr(each, "register_hook") for each in publishers):
             return
         self._shell = shell
-        for each in publishers:
+        for each in (shell.display_pub, shell.displayhook):
             each.register_hook(self._take_message)
         shell.events.register("pre_run_cell", self._begin_cell)
         shell.events.register("post_run_cell", self._end_cell)
@@ -116,9 +116,8 @@ class OutputGate:
             return "", ""
         texts = []
         for stream in (sys.stdout, sys.stderr):
-            is_ours = isinstance(stream, io.StringIO)
-            texts.append(stream.getvalue() if is_ours else "")
-            if is_ours:
+            texts.append(stream.getvalue() if isinstance(stream, io.StringIO) else "")
+            if isinstance(stream, io.StringIO):
                 stream.seek(0)
                 stream.truncate()
         return tuple(texts)
@@ -167,7 +166,7 @@ class OutputGate:
         from IPython.display import publish_display_data
 
         transient = {"display_id": display_id} if display_id else {}
-        publish_display_data(data, metadata, transient=transient, update=update)
+        publish_display_data(data, metadata, transient=transient, update=update)  # type: ignore[no-untyped-call]
 
 
 gate = OutputGate()

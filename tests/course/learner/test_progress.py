@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -145,3 +147,27 @@ def test_several_kernels_lose_nothing(copy: Path) -> None:
     for process in at_work:
         assert process.wait(PATIENCE) == 0
     assert sorted(read_solved(copy)) == numbers
+
+
+def test_it_counts_the_kernels_of_the_server_that_shows_this_copy(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/base/api/kernels?token=a%26b"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps([{"id": "1"}, {"id": "2"}, {"id": "3"}]).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    runtime = copy / "runtime"
+    runtime.mkdir()
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(runtime))
+    (runtime / "jpserver-1.json").write_text('{"root_dir": "/elsewhere"}')
+    (runtime / "jpserver-2.json").write_text("spoiled")
+    assert "kernels" not in Progress(copy).heading
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.handle_request, daemon=True).start()
+        known = {"root_dir": str(copy), "port": server.server_port, "base_url": "/base/", "token": "a&b"}
+        (runtime / "jpserver-3.json").write_text(json.dumps(known))
+        assert "3 kernels are running" in Progress(copy).heading
