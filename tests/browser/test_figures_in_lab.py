@@ -28,7 +28,7 @@ def counted(figure: Controls) -> tuple[str, str]:
 
 def test_a_picker_and_its_kernel(lab: Lab) -> None:
     page = lab.page
-    lab.scratch("picker", PICKER.code.strip())
+    lab.scratch("picker", "1", PICKER.code.strip())
     layers = page.get_by_role("listbox", name="Layers")
     layers.get_by_role("option", name="block2.conv, ").click()
     lab.told("print(picker.layer)", "block2.conv")
@@ -54,9 +54,9 @@ def test_a_picker_and_its_kernel(lab: Lab) -> None:
         "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
     )
     page.locator(".jp-Notebook .jp-Cell").last.locator(".jp-InputArea-prompt").click()
-    page.get_by_role("menuitem", name="Kernel", exact=True).click()
-    page.get_by_role("menuitem", name=GONE.partition("Kernel → ")[2]).click()
-    page.get_by_role("dialog").get_by_role("button", name="Confirm Kernel Restart").click()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Above Selected Cell").click()
+    page.keyboard.press("Shift+Enter")
     expect(layers).to_be_visible()
     expect(page.get_by_role("alert")).to_be_hidden()
     lab.told("print(picker.layer)", "block1.conv")
@@ -152,7 +152,7 @@ def test_a_figure_that_needs_no_kernel_goes_on_while_it_is_busy(lab: Lab) -> Non
 
 def test_keys_belong_to_the_figure_that_was_clicked_until_escape(lab: Lab) -> None:
     text, code = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
-    cells = [text("# One"), code("from hookscope_course.figures import FoolingSquare\nFoolingSquare()"), text("# Two")]
+    cells = [text("# One"), code(SEALED.code.strip()), text("# Two")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.folder / "keys.ipynb")
     lab.open("keys.ipynb", again=True)
     lab.run_all()
