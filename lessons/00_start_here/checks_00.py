@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from hookscope import samples
+from hookscope_course.chapters.ch00_reader import DigitReader
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import CALLS_NOTHING
 from hookscope_course.practice.exercise_kinds import WatchedCall, runs_model
@@ -61,21 +62,9 @@ def _wrong_output(output_of: _OutputOf, net: nn.Module, name: str, x: torch.Tens
     return None
 
 
-class _DigitReader(nn.Module):
-    """The colleague's program."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = samples.digit_cnn()
-
-    def forward(self, scan: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.network(1 - scan)
-        return scores
-
-
 @blind_to(one_dtype_only="her reader takes float32 only", swallows_errors=CALLS_NOTHING)
 def check_q2(prepare: Callable[[torch.Tensor], object]) -> Wrong | None:
-    reader = _DigitReader()
+    reader = DigitReader()
     for index, digits in ((7, range(10)), (2, range(10)), (7, [5])):
         images = torch.cat([samples.digit(digit, index) for digit in digits])
         sent = prepare(images.clone())
