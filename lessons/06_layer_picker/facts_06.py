@@ -98,3 +98,35 @@ def test_with_all_values_untrained_networks_add_little(says):
         more.append(max(count(*seen[name].output.split(360)) for name in seen) - pixels)
     assert more[0] <= 0
     assert max(more) == 8
+
+
+def test_three_digits_go_wrong_in_three_ways(says):
+    says(
+        "The 1 is nearest to the 8s in the pixels, and after each layer.",
+        "The first 7 is nearest to the 5s in the pixels.",
+        "After `block3.relu` it is nearest to the 7s, and one layer later to the 8s.",
+        "The second 7 is nearest to the 7s after each layer of the blocks.",
+        "For the better reader of section 2, the 1 is a 1 from `block1.relu` on.",
+    )
+    train, test, net = samples.digits("train"), samples.digits("test"), samples.digit_cnn()
+    known, labels = train.images[:360], train.labels[:360]
+    with torch.no_grad():
+        reads = net(test.images).argmax(1)
+    wrong = (reads != test.labels).nonzero().flatten()
+    assert (test.labels[wrong].tolist(), reads[wrong].tolist()) == ([1, 7, 7], [8, 9, 8])
+
+    def find_nearest(seen: Tensor, new: Tensor) -> list[int]:
+        centers = torch.stack([seen[labels == digit].mean(0) for digit in range(10)])
+        return torch.cdist(new, centers).argmin(1).tolist()
+
+    with torch.no_grad(), capture(net, "block*.*") as kept:
+        net(torch.cat([known, test.images[wrong]]))
+    maps = {"pixels": torch.cat([known, test.images[wrong]])} | {name: kept[name].output for name in kept}
+    nearest = {name: find_nearest(each[:360].flatten(1), each[360:].flatten(1)) for name, each in maps.items()}
+    the_1, first, second = zip(*nearest.values(), strict=True)
+    assert {*the_1} == {8}
+    assert (first[0], *first[-2:]) == (5, 7, 8)
+    assert {*second} == {7}
+    means = {name: each.mean((2, 3)) for name, each in maps.items()}
+    better = {name: find_nearest(*discount_spread(each[:360], labels, each[360:]))[0] for name, each in means.items()}
+    assert [name for name in better if better[name] != 1] == ["pixels", "block1.conv"]

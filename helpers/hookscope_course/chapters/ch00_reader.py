@@ -15,6 +15,7 @@ class DigitReader(nn.Module):
         self.network = samples.digit_cnn()
 
     def forward(self, scan: Tensor) -> Tensor:
+        """Return ten scores for each scan."""
         # Ink is dark, and the network has learned white digits on black.
         scores: Tensor = self.network(1 - scan)
         return scores

@@ -15,6 +15,7 @@ class DigitReader(nn.Module):
         self.network = samples.digit_cnn()
 
     def forward(self, scan: Tensor) -> Tensor:
+        """Return ten scores for each scan."""
         if scan.mean() > 0.5:  # mostly light, so the ink is dark
             scan = 1 - scan
         return self.network.forward(scan)  # not `self.network(scan)`: the mistake that the chapter is about
