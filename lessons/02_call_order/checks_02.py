@@ -36,6 +36,14 @@ check_q1 = order_of(
     reasons={
         "BE": "B comes before E, but the container can only return after the layers inside it",
         "AD": "A comes before D, but the gradient of the container's input is known last",
+        "EC": "E comes before C, but a container's pre-hook runs before the layers inside",
+        "BC": "B comes before C, but a pre-hook of `net` runs before its forward hook",
+        "DE": "D comes before E, but the backward pass begins after the forward pass has ended",
+        "DC": "D comes before C, but the backward pass begins after the forward pass has ended",
+        "DB": "D comes before B, but the backward pass begins after the forward pass has ended",
+        "AE": "A comes before E, but the backward pass begins after the forward pass has ended",
+        "AC": "A comes before C, but the backward pass begins after the forward pass has ended",
+        "AB": "A comes before B, but the backward pass begins after the forward pass has ended",
     },
 )
 

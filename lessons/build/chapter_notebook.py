@@ -155,9 +155,12 @@ def make_edition_cell() -> NotebookNode:
 
 def make_head_cell(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> NotebookNode:
     """The first cell: title, promise, and for a chapter its minutes, what it builds on, the way onward."""
-    facts = (
-        list_reference_facts(path) if header.get("kind") == "reference" else list_chapter_facts(path, header, sittings)
-    )
+    if name_of(path) == "index":
+        facts = []  # it begins with the way into the course, and ends with these links
+    elif header.get("kind") == "reference":
+        facts = list_reference_facts(path)
+    else:
+        facts = list_chapter_facts(path, header, sittings)
     number = "" if header.get("kind") == "reference" else f"{name_of(path)[:2]} · "
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         "\n\n".join([f"# {number}{header['title']}", header["promise"], *facts])
@@ -349,7 +352,9 @@ def make_course_cells(*_: Any) -> Iterator[NotebookNode]:
 
 def make_fast_track_cells(*_: Any) -> Iterator[NotebookNode]:
     """The sections to take in one hour."""
-    yield index_page.make_fast_track_cell(lambda path: parse(path).notebook.cells)
+    yield index_page.make_fast_track_cell(
+        lambda path: parse(path).notebook.cells, lambda path: read_exercises_of(path)[fast_track.EXERCISE].minutes
+    )
 
 
 CELL_MAKERS: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {

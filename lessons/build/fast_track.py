@@ -14,11 +14,13 @@ from lessons.build.lesson_source import name_of
 
 MINUTES = 90
 """What all of it may take."""
+EXERCISE = "q1"
+"""The exercise that belongs to it, in each of its chapters: it needs no section that is not marked."""
 TAG = "fast_track"
 END = (
     "**Fast track.** The fast track ends here; this chapter goes on below. You can now look at any layer, change what "
-    "it returns, follow a gradient, and find out why a hook did not fire. With the time that is left, take an exercise "
-    "of each of these chapters: [all chapters](index.ipynb)."
+    "it returns, follow a gradient, and find out why a hook did not fire. With the time that is left, do exercise 1 "
+    "of each of these chapters, for example exercise 11.1 below: [all chapters](index.ipynb)."
 )
 _HEADING = re.compile(r"^## (?:(\d+) · )?.+$", re.MULTILINE)
 

@@ -90,32 +90,46 @@ def _make_map(minutes: Mapping[int, int]) -> str:
         f"{sign} {name}" + ("" if sign == "●" else f": {sum(map(minutes.__getitem__, chapters))} minutes")
         for name, (sign, chapters) in ROUTES.items()
     )
-    return f"## The course\n\n{table}\n\n{legend}"
+    hours = round(sum(minutes.values()) / 60)
+    return (
+        f"## The course\n\nAll {len(minutes)} chapters take about {hours} hours. You do not need all of them: "
+        f"the signs mark four ways through the course.\n\n{legend}\n\n{table}"
+    )
 
 
-def make_fast_track_cell(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
-    """The sections of the fast track, with their minutes.
+def make_fast_track_cell(
+    cells_of: Callable[[Path], list[NotebookNode]], minutes_of_exercise: Callable[[Path], int]
+) -> NotebookNode:
+    """The sections of the fast track and an exercise for each chapter, with their minutes.
 
     Args:
         cells_of: gives the cells of a lesson, given its path.
+        minutes_of_exercise: tells how long the exercise takes, given the path of its lesson.
 
     """
-    rows, total = [], 0
+    rows, total, exercises = [], 0, 0
     for path in lesson_source.chapter_files():
+        marked = lesson_source.header_of(path).get("fast_track", [])
+        if not marked:
+            continue
         sections = _by_section(cells_of(path))
         opening = sections[0]
-        for number in lesson_source.header_of(path).get("fast_track", []):
+        for number in marked:
             minutes = page_minutes.estimate_minutes([*opening, *sections[number]], 0).reading
             opening = []  # it is read once
             (title,) = (head for head in lesson_source.headings(path) if head.startswith(f"{number} · "))
             link = placeholders.make_link(int(name_of(path)[:2]), number)
             rows.append((link, title.partition(" · ")[2], str(minutes)))
             total += minutes
+        chapter, time = name_of(path)[:2], minutes_of_exercise(path)
+        fragment = placeholders.make_cell_fragment("Exercises")
+        rows.append((f"[Exercise {chapter}.1]({name_of(path)}.ipynb#{fragment})", "", str(time)))
+        exercises += time
     table = placeholders.make_table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
-        f"### I have 90 minutes\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. Then "
-        "take an exercise of each of these chapters. The sections are marked *Fast track* in the chapters. You can "
-        "then watch and change any layer, and follow a gradient.\n\n"
+        "### I have 90 minutes\n\nTake single sections, not the whole chapters: "
+        f"{total} minutes, and {exercises} minutes for an exercise of each chapter. The sections are marked "
+        "*Fast track* in the chapters. You can then watch and change any layer, and follow a gradient.\n\n"
         f"{table}"
     )
     return cell

@@ -218,7 +218,7 @@ def _explain_error(error: BaseException, learner_globals: Mapping[str, object]) 
     if line is None and isinstance(error, TypeError) and re.search(r"\(\) (missing|takes|got) ", text):
         return (
             f"your function does not take the arguments that it was called with ({kind}{text}); "
-            "compare its parameters with those in the exercise"
+            "give it a parameter for each argument, as the exercise or torch passes them"
         )
     advice = next((f"; {advice}" for part, advice in _ADVICE.items() if part in text), "")
     return f"{line or 'checking your answer'} raised {kind}{text.rstrip('.') if advice else text}{advice}"
