@@ -227,7 +227,7 @@ def _wrong_channels(silent_channels: _SilentChannels) -> Wrong | None:
 def _why_not(channels: list[int]) -> str:
     said = f"you found {channels}"
     if sorted(channels) == [1, 3, 4]:
-        return f"{said}, but channel 3 has 1 and -1 in the last batch: their sum is 0, but they are not"
+        return f"{said}, but channel 3 is not zero everywhere: it has a 1 and a -1 in the last batch, with the sum 0"
     if sorted(channels) == [1, 2, 4]:
         return f"{said}, but channel 2 is not zero everywhere: it is -1 at one position of one image in the first batch"
     return f"{said}; in these batches channels 1 and 4 are zero at every position of every image, and no others are"

@@ -21,7 +21,8 @@ def _why_not_layer(layer: str) -> str:
     try:
         find_layers(net, layer)
     except LayerNotFoundError as error:
-        return str(error).replace("no layer", "there is no layer", 1)
+        reply = str(error).partition(" See docs/")[0]  # a learner's copy has no such page
+        return reply.replace("no layer", "there is no layer", 1)
     if layer not in dict(net.named_modules()):
         return f"{layer!r} is a pattern, which can match several layers; give the name of one layer"
     with torch.no_grad(), capture(net, lambda name, module: True) as seen:
