@@ -95,8 +95,13 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
 
     ours.__qualname__ = "hook"  # as error messages call it
     double.register_forward_hook(theirs)
-    with record_registrations() as registered:
-        answer = call_with(double, ours, x)
+    try:
+        with record_registrations() as registered:
+            answer = call_with(double, ours, x)
+    except TypeError:
+        if "forward pre" in registered:
+            return Wrong("you registered `hook` as a pre-hook; register it with `register_forward_hook`")
+        raise
     if "ours" not in log:
         return Wrong("the hook never fired; while it is registered, call `module(x)`, not `module.forward(x)`")
     if "forward" not in registered:

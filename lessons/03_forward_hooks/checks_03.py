@@ -103,7 +103,12 @@ def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None
 
         module.register_forward_hook(keep)
         module.register_forward_hook(halve)
-        answer, raw = module(x), function(x)
+        try:
+            answer, raw = module(x), function(x)
+        except (TypeError, AttributeError) as error:
+            if what == "tensor" or what not in str(error):
+                raise
+            return Wrong(f"halve each tensor in the {what}; your hook raised {type(error).__name__}: {error}")
         found, before = kept[0]
         if any(found.get(name) is not tensor for name, tensor in before.items()):
             return Wrong("an earlier hook has kept the dict, and you put other tensors into it; create a new dict")

@@ -215,6 +215,11 @@ def _explain_error(error: BaseException, learner_globals: Mapping[str, object]) 
     text = re.sub(r"[\w.]+\.<locals>\.", "", text)
     text = f": {text[:600]}{'…' if len(text) > 600 else ''}" if text else ""
     line, kind = _find_line(error, learner_globals), type(error).__name__
+    if isinstance(error, TypeError) and re.search(r": (Module|Tensor)\.register_\w+\(\) takes ", text):
+        return (
+            f"{line or 'your code'} calls torch with too many arguments; "
+            f"name the options, such as `prepend=True` ({kind}{text})"
+        )
     if line is None and isinstance(error, TypeError) and re.search(r"\(\) (missing|takes|got) ", text):
         return (
             f"your function does not take the arguments that it was called with ({kind}{text}); "
