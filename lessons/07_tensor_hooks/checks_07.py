@@ -1,4 +1,4 @@
-"""Exercises of chapter 07: a hook on a tensor used twice, a hook that names a NaN, and totals that are all the same."""
+"""Exercises of chapter 07: a hook on a tensor used twice, a hook that names a NaN, equal totals, and a broken run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hookscope_course.practice import Wrong
-from hookscope_course.practice.check_helpers import format_numbers
-from hookscope_course.practice.exercise_kinds import adds_hook, returns
+from hookscope_course.chapters.ch07_training_run import make_run
+from hookscope_course.practice import Wrong, allows
+from hookscope_course.practice.check_helpers import (
+    ERROR_HIDDEN,
+    BreakingLayer,
+    add_foreign_hooks,
+    count_hooks,
+    format_numbers,
+    hides_errors,
+)
+from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, returns
 
 
 def _send_back() -> float:
@@ -161,3 +169,101 @@ def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong
         f"{once} and {once}": "that is what arrived in each pass, not the total after it",
     }
     return Wrong(f"the list holds {kept}: {reasons.get(kept, f'it should hold {once} and {twice}')}")
+
+
+class _Root(nn.Module):
+    """Returns the root of each value; the slope at 0 is inf, not NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sqrt()
+
+
+def _make_run_with_root() -> tuple[nn.Module, Callable[[], None]]:
+    """Build a run in which only an inf reaches the input of a layer."""
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), _Root(), nn.Linear(2, 1)).double()
+    model[0].load_state_dict({"weight": torch.ones(2, 2)})
+    rows = torch.ones(3, 2, 2, dtype=torch.float64)
+    rows[2, 1] = 0
+
+    def train() -> None:
+        for batch in rows:
+            model.zero_grad()
+            torch.autograd.backward(model(batch).sum())
+
+    return model, train
+
+
+_Hunt = Callable[[nn.Module, Callable[[], None]], object]
+_RUNS: tuple[tuple[str, Callable[[], tuple[nn.Module, Callable[[], None]]], tuple[int, str] | None], ...] = (
+    ("in the run above", make_run, (4, "4")),
+    (
+        "in a run whose first batch has the blank row",
+        lambda: make_run(1, 0),
+        (0, "2"),
+    ),
+    ("in a longer run, with three Linears before the length", lambda: make_run(3, 7, 9), (7, "6")),
+    ("in a run in which a root makes an inf, and no input of a layer gets a NaN", _make_run_with_root, (2, "1")),
+    ("in a run without a blank row", lambda: make_run(2, 9), None),
+)
+
+
+@allows("hooks", "parameters", "parameter grad")
+def check_q4(hunt: _Hunt, length: Callable[[Tensor], Tensor]) -> Wrong | None:
+    for when, make, expected in _RUNS:
+        model, train = make()
+        trained = list[int]()
+
+        def run(train: Callable[[], None] = train, trained: list[int] = trained) -> None:
+            trained.append(1)
+            train()
+
+        found = hunt(add_foreign_hooks(model), run)
+        if len(trained) != 1:
+            return Wrong(f"your `hunt` called `train()` {len(trained)} times; call it once, with the hooks on")
+        if wrong := find_left_hooks(model):
+            return wrong
+        if found != expected:
+            return Wrong(_explain_find(found, expected, when))
+    model, train = make_run()
+    model.append(BreakingLayer())
+    hidden = hides_errors(lambda: hunt(model, train))
+    if count_hooks(model):
+        return Wrong("a layer raised an error, and hooks are still on the model; use `with` or `finally`")
+    return Wrong(ERROR_HIDDEN) if hidden else _wrong_length(length)
+
+
+def _explain_find(found: object, expected: tuple[int, str] | None, when: str) -> str:
+    if expected is None:
+        return f"{when}, all gradients are finite, so `hunt` should return None; yours returned {found!r}"
+    step, name = expected
+    said = f"{when}, `hunt` should return {expected}; yours returned {found!r}"
+    if not isinstance(found, tuple) or len(found) != 2:
+        return said
+    if found[0] == step + 1 and found[1] == name:
+        return f"{said}: count the steps from 0"
+    if found[0] == step and found[1] == str(int(name) - 1):
+        return f"{said}: layer {found[1]} returns the tensor whose gradient breaks; the layer that reads it broke it"
+    if found[0] == step:
+        return f"{said}: the step is right. Within it, keep the first gradient that breaks"
+    if isinstance(found[0], int) and found[0] > step:
+        return f"{said}: after the first broken step, all weights are NaN, so keep the first find and not a later one"
+    return said
+
+
+def _wrong_length(length: Callable[[Tensor], Tensor]) -> Wrong | None:
+    rows = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.6, 0.8]], dtype=torch.float64, requires_grad=True)
+    lengths = length(rows)
+    if not isinstance(lengths, Tensor) or lengths.shape != (3, 1):
+        shape = tuple(lengths.shape) if isinstance(lengths, Tensor) else repr(lengths)
+        return Wrong(f"`hunt` is right. For three rows `length` should return a tensor (3, 1); yours is {shape}")
+    found = format_numbers([round(value, 3) for value in lengths.flatten().tolist()])
+    if not torch.allclose(lengths.detach().flatten(), torch.tensor([5.0, 0, 1]).double(), atol=0.005):
+        return Wrong(f"`hunt` is right. The rows have the lengths [5, 0, 1]; your `length` returns {found}")
+    if not lengths.requires_grad:
+        return Wrong("`hunt` is right, but your `length` cuts the gradient, so the layers before it do not train")
+    (grad,) = torch.autograd.grad(lengths.sum(), rows)
+    if not grad.isfinite().all():
+        return Wrong("`hunt` is right, but the gradient of `length` at the blank row is still not finite")
+    if not torch.allclose(grad[[0, 2]], rows.detach()[[0, 2]] / torch.tensor([[5.0], [1.0]]).double(), atol=0.005):
+        return Wrong("`hunt` is right, but `length` changes the gradients of the rows that were fine")
+    return None

@@ -36,3 +36,29 @@ def test_what_a_hook_writes_into_its_gradient_flows_on(says):
     d.register_hook(lambda grad: grad.mul_(10) and None)
     (4 * d).backward()
     assert a.grad == 120
+
+
+def test_a_hook_from_before_an_edit_in_place_gets_the_gradient_of_the_old_tensor(says):
+    says("so an earlier hook gets the gradient of the old `y`, ten times that of the new one.")
+    x, got = torch.tensor([3.0], requires_grad=True), list[float]()
+    y = 2 * x
+    y.register_hook(lambda grad: got.append(grad.item()))
+    y.mul_(10)
+    y.register_hook(lambda grad: got.append(grad.item()))
+    (5 * y).sum().backward()
+    assert got == [5, 50]
+
+
+def test_the_repaired_loss_does_not_revive_a_constant_map(says):
+    says(
+        "The slope of the root is 500, so a gradient of about −999 arrives at `variance`.",
+        "But the loss cannot revive this map",
+    )
+    x = torch.full((4,), 5.0, requires_grad=True)
+    variance = (x - x.mean()).square().mean()
+    variance.retain_grad()
+    ((variance + 1e-6).sqrt() - 1).square().backward()
+    assert variance.grad is not None
+    assert x.grad is not None
+    assert round(variance.grad.item()) == -999
+    assert not x.grad.any()
