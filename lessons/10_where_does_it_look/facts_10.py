@@ -57,3 +57,54 @@ def test_the_step_to_any_other_digit_is_longer(says):
     assert shares[8] == shares[1] == 0
     assert shares[0] == sorted(shares)[2] == 4
     assert shares[6] == max(shares) == 13
+
+
+def test_the_reddest_patches_do_not_say_8_and_two_at_the_end_of_the_stroke_do(says):
+    says(
+        "There is little ink in the five patches, and the network still reads an 8 without them.",
+        "Without either of two patches there, the network reads a 1.",
+        "In the map, one of the two is red and the other is blue.",
+        "A position of `block3` is computed from more pixels than its patch.",
+    )
+    net, one = samples.digit_cnn(), samples.digit(1)
+    kept = list[torch.Tensor]()
+    with net.block3.register_forward_hook(lambda module, args, output: kept.append(output)):
+        logits = net(one)[0]
+    (grad,) = torch.autograd.grad(logits[8] - logits[1], kept[0])
+    versus = (grad * kept[0].detach()).sum(dim=1)[0]
+
+    def without(cells: list[tuple[int, int]]) -> torch.Tensor:
+        image = one.clone()
+        for row, column in cells:
+            image[..., 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] = 0
+        return image
+
+    cells = [(row, column) for row in range(7) for column in range(7)]
+    reddest = [cell for cell in cells if versus[cell] > 1]
+    assert len(reddest) == 5
+    assert (one - without(reddest)).sum() < 0.03 * one.sum()
+    assert net(without(reddest)).argmax() == 8
+    turns = [cell for cell in cells if net(without([cell])).argmax() == 1]
+    assert turns == [(1, 2), (1, 3)], "the upper end of the stroke"
+    assert versus[1, 2] > 0.5
+    assert versus[1, 3] < -0.3
+    x = torch.rand(1, 1, 28, 28, requires_grad=True)
+    kept.clear()
+    with net.block3.register_forward_hook(lambda module, args, output: kept.append(output)):
+        net(x)
+    (grad,) = torch.autograd.grad(kept[0][0, :, 3, 3].sum(), x)
+    rows = grad[0, 0].any(dim=1).nonzero().flatten()
+    assert rows.max() - rows.min() > 4
+
+
+def test_a_frozen_network_needs_an_output_that_requires_grad(says):
+    says(
+        "If no parameter and no input requires grad, autograd records nothing",
+        "autograd then records each step after `block3`. The parameters stay frozen.",
+    )
+    frozen, kept = samples.digit_cnn().requires_grad_(False), list[torch.Tensor]()
+    assert not frozen(samples.digit(1)).requires_grad
+    with frozen.block3.register_forward_hook(lambda module, args, output: kept.append(output.requires_grad_())):
+        logits = frozen(samples.digit(1))
+    assert torch.autograd.grad(logits[0, 8], kept[0])[0].any()
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
