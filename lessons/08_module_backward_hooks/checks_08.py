@@ -162,7 +162,9 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
                 except (AttributeError, TypeError) as error:
                     if "NoneType" not in str(error):
                         raise
-                    return Wrong(f"`weight.grad` is still None when your hook fires{when}; section 4 has such a case")
+                    return Wrong(
+                        f"`weight.grad` is still None when your hook fires{when}; use a tensor hook on the weight"
+                    )
             grads = {"weight": layer.weight.grad, "bias": layer.bias.grad, "x": x.grad}
             found.append({"y": y.item()} | {f"{name}.grad": g.item() for name, g in grads.items() if g is not None})
         normal, slow = found

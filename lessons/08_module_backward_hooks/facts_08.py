@@ -221,3 +221,40 @@ def test_a_hook_without_a_gradient_to_replace_returns_none(says):
         pytest.raises(RuntimeError, match="should always return None"),
     ):
         layer(torch.ones(1, 1)).sum().backward()
+
+
+def test_a_layer_called_twice_fires_twice_and_its_weight_once(says):
+    says(
+        "the hook of the layer fires twice: first for the second call, then for the first call.",
+        "torch adds up the gradients of both calls, and calls a tensor hook on the weight once.",
+    )
+    layer, log = nn.Linear(1, 1, bias=False), list[Any]()
+    nn.init.constant_(layer.weight, 2.0)
+    layer.register_full_backward_hook(lambda module, given, arrives: log.append(("layer", arrives[0].item())))
+    layer.weight.register_hook(lambda grad: log.append(("weight", grad.item())))
+    layer(layer(torch.tensor([[3.0]], requires_grad=True))).backward()
+    assert [value for kind, value in log if kind == "layer"] == [1, 2]
+    assert [value for kind, value in log if kind == "weight"] == [12]
+
+
+def test_torch_warns_of_a_hook_without_inputs_that_require_grad(says):
+    says('torch warns here that a "full backward hook is firing" although "no inputs require gradients".')
+    layer = nn.Linear(1, 1)
+    layer.register_full_backward_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match="[Ff]ull backward hook is firing .* no inputs require gradients"):
+        layer(torch.ones(1, 1)).sum().backward()
+
+
+def test_adam_moves_a_weight_whose_gradient_is_zero_and_skips_none(says):
+    says(
+        "Adam also uses the gradients of earlier steps, so it moves a weight whose gradient is 0.",
+        "It skips a parameter whose `.grad` is `None`.",
+    )
+    for grad, moves in ((torch.zeros(1), True), (None, False)):
+        weight = torch.ones(1, requires_grad=True)
+        optimizer = torch.optim.Adam([weight])
+        weight.grad = torch.ones(1)
+        optimizer.step()
+        before, weight.grad = weight.item(), grad
+        optimizer.step()
+        assert (weight.item() != before) == moves
