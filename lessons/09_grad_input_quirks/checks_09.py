@@ -113,14 +113,14 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
     gradient = input_gradient(around, around.block, torch.tensor([[1.0]]))
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [28.0]:
         return Wrong(
-            "in a third model the block returns 3 · (its input) + (its input), and the head multiplies that by 7, so "
+            "in another model the block returns 3 · (its input) + (its input), and the head multiplies that by 7, so "
             f"the gradient of its input is 28; you returned {format_numbers(gradient)}"
         )
     beside = _Skip()
     gradient = input_gradient(beside, beside.block, torch.tensor([[1.0]]))
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [15.0]:
         return Wrong(
-            "in a fourth model the input also bypasses the block, times 100: 15 comes back through the block, "
+            "in another model the input also bypasses the block, times 100: 15 comes back through the block, "
             f"and you returned {format_numbers(gradient)}"
         )
     return _wrong_first_block(input_gradient)
@@ -132,12 +132,12 @@ def _wrong_first_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], 
     gradient = input_gradient(nn.Sequential(first, _linear(7.0)), first, torch.tensor([[1.0]]))
     if gradient is None:
         return Wrong(
-            "in a fifth model the block comes first, and your function returned None: its input is `x`, which does not "
-            "require grad, so autograd computes no gradient for it"
+            "if the block is the first layer of the model, your function returned None: its input is `x`, which does "
+            "not require grad, so autograd computes no gradient for it"
         )
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [105.0]:
         return Wrong(
-            "in a fifth model the block comes first, so the gradient of its input is 7 · 5 · 3 = 105; you returned "
+            "if the block is the first layer of the model, the gradient of its input is 7 · 5 · 3 = 105; you returned "
             f"{format_numbers(gradient)}"
         )
     return None
@@ -242,7 +242,8 @@ def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         if relu._is_full_backward_hook is False:
             return Wrong("that is the legacy hook again; it happens to work here, but it warns at every call")
         if relu.inplace != in_place:
-            return Wrong("afterwards the ReLUs of the model no longer work in place; leave the model as you found it")
+            now = "no longer work in place" if in_place else "work in place now, and they did not before"
+            return Wrong(f"afterwards the ReLUs of the model {now}; leave the model as you found it")
         if wrong := find_left_hooks(model):
             return wrong
         if not isinstance(gradient, Tensor) or gradient.shape != (1, 1):
