@@ -181,7 +181,7 @@ class _Root(nn.Module):
 def _make_run_with_root() -> tuple[nn.Module, Callable[[], None]]:
     """Build a run in which only an inf reaches the input of a layer."""
     model = nn.Sequential(nn.Linear(2, 2, bias=False), _Root(), nn.Linear(2, 1)).double()
-    model[0].load_state_dict({"weight": torch.ones(2, 2)})
+    model.get_submodule("0").load_state_dict({"weight": torch.ones(2, 2)})
     rows = torch.ones(3, 2, 2, dtype=torch.float64)
     rows[2, 1] = 0
 
@@ -225,7 +225,7 @@ def check_q4(hunt: _Hunt, length: Callable[[Tensor], Tensor]) -> Wrong | None:
         if found != expected:
             return Wrong(_explain_find(found, expected, when))
     model, train = make_run()
-    model.append(BreakingLayer())
+    model.add_module("last", BreakingLayer())
     hidden = hides_errors(lambda: hunt(model, train))
     if count_hooks(model):
         return Wrong("a layer raised an error, and hooks are still on the model; use `with` or `finally`")

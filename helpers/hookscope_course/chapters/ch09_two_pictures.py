@@ -29,7 +29,7 @@ def compute_pictures(digit: Tensor) -> dict[str, Tensor]:
         def keep(
             module: object, grad_input: tuple[Tensor, ...], grad_output: object, kept: list[Tensor] = kept
         ) -> None:
-            kept.append(grads[0])
+            kept.append(grad_input[0])
 
         with getattr(hooked.block3, method)(keep), warnings.catch_warnings(action="ignore"):
             hooked(digit)[0, 5].backward()
