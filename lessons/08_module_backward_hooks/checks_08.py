@@ -50,8 +50,11 @@ def _why_not(answer: list[float]) -> str:
         return f"`x1.grad` is not {answer[0]}: `stop_x1` decides in the end what `x1` gets"
     if answer[1] == 0:
         return "`x2.grad` is not 0: `stop_x1` returns `grad_input[1]` unchanged"
-    name, found = ("x2", answer[1]) if answer[1] != expected[1] else ("W", answer[2])
-    return f"`{name}.grad` is not {found}: whose gradients does `ten_times` reach?"
+    if answer[1:] == [10, 6]:
+        return "`x2.grad` is not 10, and `W.grad` is not 6: `ten_times` fires first and replaces `grad_output`"
+    if answer[1] != expected[1]:
+        return f"`x2.grad` is not {answer[1]}: `x2`'s gradient is computed from `grad_output`, after `ten_times`"
+    return f"`W.grad` is not {answer[2]}: `W` is not in `grad_input`, but its gradient is computed from `grad_output`"
 
 
 check_q1 = returns(_grads, what="a list of three numbers", reasons=_why_not)

@@ -141,6 +141,8 @@ def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -
         return Wrong("only part of `head` is random; `reset_parameters()` renews the weight and the bias")
     if all(changed):
         return Wrong("`draw` was never called with the unchanged network")
+    if not all(state["head.weight"].std() > 0 for _, state, _ in drawn):
+        return Wrong("all weights of the copy's `head` are equal; give it random weights, with `reset_parameters()`")
     try:
         value = float(result)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
