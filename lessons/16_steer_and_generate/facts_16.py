@@ -23,8 +23,11 @@ def test_which_vectors_turn_verbs(says):
     says(
         "They seldom turn *sleeps* into *sleep*, and they break the text much earlier:",
         "random vectors do almost nothing.",
-        "the 20 random vectors give the plural verbs a probability of 0.39 on average.",
-        "The rest alone works as well as the whole,",
+        "the 20 random vectors give the plural verbs a probability of 0.39 on average, and 300 others 0.29.",
+        "Both work, with 0.89 and 0.91. But one of the 20 random vectors reaches 0.77.",
+        "`vector` works at the noun:",
+        "`found` works at the last token: it leaves the noun alone,",
+        "Ten more vectors, trained from random starts, also work at the last token.",
         "40 different rows, a probe gets all 40 right even if the labels are random.",
     )
     lm, plural = samples.story_lm(), [WORDS.index(verb) for verb in MANY_DO]
@@ -50,7 +53,7 @@ def test_which_vectors_turn_verbs(says):
         verbs.append(sum(WORDS[word] in MANY_DO for word in shares.argmax(1)))
         chance.append(shares[:, plural].sum(1).mean().item())
     assert (verbs[0] < 45, verbs[1] < 5, verbs[2] < 5, chance[2] < 0.05) == (True,) * 4
-    assert chance[3] == pytest.approx(0.29, abs=0.04), "it is 0.39 with the 20 of the slider only"
+    assert chance[3] == pytest.approx(0.29, abs=0.04), "300 random vectors"
     changes = sum((pushed(each) - pushed(0 * each)).abs().sum() / 2 for each in random)
     assert changes > 0.4 * 300, "the layers react to most directions"
     with torch.enable_grad():
@@ -63,16 +66,29 @@ def test_which_vectors_turn_verbs(says):
     slider = SteeringSlider(lm, "blocks.0", vector, "the baker near the friend", groups)
     runs, at_1 = slider._data["runs"]["every token"], slider._data["strengths"].index(1)
     assert [round(runs[kind][at_1]["shares"][2], 2) for kind in ("random", "vector")] == [0.42, 0.05]
-    found = torch.zeros(64, requires_grad=True)
-    optimizer = torch.optim.Adam([found], lr=0.001)
-    for _ in range(30):
-        optimizer.zero_grad()
-        with torch.enable_grad():
-            (-pushed(found, tokens=texts(ONE[:4]))[:, plural].sum(1).log().mean()).backward()
-        optimizer.step()
-    common = (found @ vector) * vector / vector.square().sum()
-    does = [pushed(each, tokens=texts(ONE[4:], "baker"))[:, plural].sum(1).mean() for each in (found, found - common)]
-    assert min(does) > 0.9, "the part at a right angle to the vector is enough"
+
+    def train(found: Tensor) -> Tensor:
+        optimizer = torch.optim.Adam([found.requires_grad_()], lr=0.001)
+        for _ in range(30):
+            optimizer.zero_grad()
+            with torch.enable_grad():
+                (-pushed(found, tokens=texts(ONE[:4]))[:, plural].sum(1).log().mean()).backward()
+            optimizer.step()
+        return found.detach()
+
+    def share(each: Tensor, where: Any = 1) -> float:
+        return pushed(each, where, texts(ONE[4:], "baker"))[:, plural].sum(1).mean().item()
+
+    at_last, found = torch.eye(6)[-1:].T, train(torch.zeros(64))
+    assert [round(share(each), 2) for each in (vector, found)] == [0.89, 0.91]
+    assert (share(vector, at_noun) > 0.9, share(vector, at_last) < 0.1) == (True, True)
+    assert (share(found, at_noun) < 0.2, share(found, at_last) > 0.9) == (True, True)
+    draws = torch.randn(20, 64, generator=torch.Generator().manual_seed(0))
+    draws *= found.norm() / draws.norm(dim=1, keepdim=True)
+    assert round(max(share(each) for each in draws), 2) == 0.77
+    starts = [0.002 * torch.randn(64, generator=torch.Generator().manual_seed(seed)) for seed in range(10)]
+    assert min(share(train(start.clone()), at_last) for start in starts) > 0.85
+    assert max(share(start, at_last) for start in starts) < 0.1, "the starts themselves do nothing"
     pairs = [pair for pair in product([*MANY, *ONE], repeat=2) if pair[0] != pair[1]][::6]
     read, labels = rows(torch.cat([texts([noun], near) for noun, near in pairs])), torch.randint(2, (40, 1)).double()
     right = []
