@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hookscope import samples
+from hookscope import capture, samples
 from hookscope.pictures.colors import DATA, HOOK, INK, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.samples.efficientnet import PHOTO_WEIGHTS
@@ -38,6 +38,8 @@ LARGEST = 80 * 80
 """The pixels that a box may have: about an eighth of the photograph."""
 MOST_CHANNELS = 32
 """How many of the 1,280 channels of `head` a hook may scale: one in forty."""
+RANDOM = 20
+"""How many random sets of channels are the control of the hook."""
 STATEMENTS: Mapping[str, tuple[str, str]] = {
     "A": ("The boxes were covered with gray. With another cover, the numbers may be different.", ""),
     "B": (
@@ -46,7 +48,7 @@ STATEMENTS: Mapping[str, tuple[str, str]] = {
     ),
     "C": (
         "No other box of this size lowers the probability as much.",
-        "you have measured one other box, and there are thousands",
+        "your page shows 36 other boxes, and there are thousands",
     ),
     "D": ("The hook was tried on a few photographs. In others, these channels may be needed.", ""),
     "E": (
@@ -79,6 +81,7 @@ class ReportReview(Points):
         readings: the photograph as it is, with each cover, and with the hook.
         others: for each other photograph its class without and with the hook.
         boxes: those that can be drawn, by name.
+        map: the probability with each of 36 gray boxes of 64 by 64, (6, 6), once the page is drawn.
 
     """
 
@@ -88,6 +91,7 @@ class ReportReview(Points):
         self.readings: list[PhotoReading] = []
         self.others: dict[str, tuple[str, str]] = {}
         self.boxes: dict[str, Box] = {}
+        self.map: Tensor | None = None
         self.image: Tensor | None = None
         self.channels = 0
 
@@ -95,6 +99,7 @@ class ReportReview(Points):
         """Return the page, if there is a photograph: it with its boxes, the numbers, the sentence."""
         if self.image is None:
             return None
+        self.map = _map_of(self.image)
         name = Path(str(self.report["photo"])).name
         caption = f"A report on one photograph: {self.points} of {len(self.criteria)} points"
         # Drawn when it is seen: a grader needs no picture.
@@ -168,7 +173,8 @@ def review(report: Mapping[str, Any], quiet: Hook | None) -> ReportReview:
     try:
         image = found.image = _photo_of(report)
     except ValueError as error:
-        found.criteria += [Criterion(asked, str(error)) for asked in _ASKED]
+        said = [str(error), *[_FIRST_THE_PHOTO] * (len(_ASKED) - 1)]
+        found.criteria += [Criterion(asked, problem) for asked, problem in zip(_ASKED, said, strict=True)]
         return found
     target = int(net(image).argmax())
     name = samples.PHOTO_CLASSES[target]
@@ -215,6 +221,7 @@ _ASKED = (
     "with the hook, every other photograph keeps its class",
     "the limits are the two statements that are true",
 )
+_FIRST_THE_PHOTO = "first the photograph, point 1"
 _FIRST_THE_BOX = "a control needs a box that passes, point 2"
 
 
@@ -274,6 +281,16 @@ def _wrong_chance(field: str, name: str, covered: float, whole: float) -> str:
     return "" if covered >= whole * 3 / 4 else f"{said}; it should be {whole * 3 / 4:.2f} or more"
 
 
+@torch.no_grad()
+def _map_of(image: Tensor) -> Tensor:
+    """Return the probability of the class with a gray box of 64 by 64 at each of 36 places, as `cover_map` does."""
+    net, starts = _trained(), range(0, SIDE - 63, 32)
+    covered = [_cover(image, (top, top + 64, left, left + 64)) for top in starts for left in starts]
+    target = int(net(image).argmax())
+    chances: Tensor = net(torch.cat(covered)).softmax(dim=1)[:, target]
+    return chances.reshape(len(starts), -1)
+
+
 def _cover(image: Tensor, box: Box) -> Tensor:
     top, bottom, left, right = box
     image = image.clone()
@@ -306,6 +323,7 @@ def _wrong_hook(
     except Exception as error:
         return f"your hook raised {type(error).__name__}: {error}", first
     found.channels = int((scales != 1).sum())
+    found.readings.append(_read_random(net, image, scales, found.readings[0].first))
     found.others = {
         name: (samples.PHOTO_CLASSES[was], samples.PHOTO_CLASSES[now])
         for name, was, now in zip(rest, plain, silenced, strict=True)
@@ -314,6 +332,17 @@ def _wrong_hook(
         return f"with your hook, the network still says {hooked.first}, {hooked.chance:.2f}", first
     lost = [f"{name} turns from {was} to {now}" for name, (was, now) in found.others.items() if was != now]
     return "", f"{', '.join(lost)}; leave alone the channels that it needs" if lost else ""
+
+
+def _read_random(net: samples.PhotoCNN, image: Tensor, scales: Tensor, first: str) -> PhotoReading:
+    """Give the factors of the hook to random channels instead, 20 times, and return the mean."""
+    draw = torch.Generator().manual_seed(0)
+    factors = torch.stack([scales[torch.randperm(len(scales), generator=draw)] for _ in range(RANDOM)])
+    with capture(net, "head") as seen:
+        net(image)
+    means = seen["head"].output.mean(dim=(2, 3))
+    chances = net.classifier(means * factors.to(means.dtype)).softmax(dim=1)
+    return PhotoReading("random channels", first, float(chances[:, samples.PHOTO_CLASSES.index(first)].mean()))
 
 
 def _scales_of(head: nn.Module, quiet: Hook) -> Tensor:
@@ -377,9 +406,11 @@ def _draw(found: ReportReview, image: Tensor, name: str) -> bytes:
     from matplotlib.patches import Rectangle
 
     first = found.readings[0].first
-    figure = Figure(figsize=(9, 6.2), layout="constrained")
+    figure = Figure(figsize=(9, 5.2), layout="constrained")
     figure.suptitle(f"Why does the network say “{first}”?", x=0.01, ha="left", fontsize=16, color=INK)
-    panels = figure.subplot_mosaic([["photo", "bars"], ["words", "words"]], height_ratios=[2.4, 1])
+    panels = figure.subplot_mosaic(
+        [["photo", "map", "bars"], ["words", "words", "words"]], height_ratios=[1.5, 1], width_ratios=[1, 1, 1.2]
+    )
     panels["photo"].imshow(samples.denormalize(image)[0].permute(1, 2, 0).numpy())
     panels["photo"].set(xticks=[], yticks=[], title=name)
     for field, (top, bottom, left, right) in found.boxes.items():
@@ -388,6 +419,7 @@ def _draw(found: ReportReview, image: Tensor, name: str) -> bytes:
         panels["photo"].add_patch(Rectangle((left, top), right - left, bottom - top, **edges))
         label: dict[str, Any] = {"color": "white", "fontsize": 11, "va": "top", "bbox": {"color": color, "pad": 1.5}}
         panels["photo"].text(left + 3, top + 4, field, **label)
+    _draw_map(panels["map"], found)
     bars, most = panels["bars"], max(reading.chance for reading in found.readings)
     labels = [reading.done for reading in found.readings]
     colors = [_LOOKS.get(label.split()[0], (MUTED, ""))[0] for label in labels]
@@ -403,6 +435,27 @@ def _draw(found: ReportReview, image: Tensor, name: str) -> bytes:
     return from_figure(figure, "A page.").png
 
 
+def _draw_map(axes: Any, found: ReportReview) -> None:
+    """Draw the 36 gray boxes: the darker, the lower the probability; a dot where it falls to a half."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    assert found.map is not None
+    whole = found.readings[0].chance
+    axes.imshow(found.map / whole, cmap=LinearSegmentedColormap.from_list("falls", [HOOK, "white"]), vmin=0, vmax=1)
+    half = [(row, column) for row, column in (found.map <= whole / 2).nonzero().tolist()]
+    axes.plot([column for _, column in half], [row for row, _ in half], "o", color=INK, markersize=5)
+    axes.set(xticks=[], yticks=[], title="36 gray boxes")
+    axes.set_xlabel(f"●: a half or less, {len(half)} of 36", color=INK, fontsize=9)
+
+
+def _told_map(found: ReportReview) -> str:
+    if found.map is None:
+        return ""
+    whole = found.readings[0].chance
+    halve, more = int((found.map <= whole / 2).sum()), int((found.map > whole).sum())
+    return f"Of 36 gray boxes of 64 by 64, {halve} halve the probability and {more} raise it."
+
+
 def _words(found: ReportReview) -> str:
     said = found.report.get("sentence")
     kept = [name for name, (was, now) in found.others.items() if was == now]
@@ -410,8 +463,9 @@ def _words(found: ReportReview) -> str:
     sizes = {f"{bottom - top} by {right - left}" for top, bottom, left, right in found.boxes.values()}
     lines = [
         f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)",
-        f"Covered: {' and '.join(sorted(sizes))} pixels, with gray." if sizes else "",
-        f"The hook scales {found.channels} of 1,280 channels of head. "
+        f"Covered: {' and '.join(sorted(sizes))} pixels, with gray. {_told_map(found)}" if sizes else _told_map(found),
+        f"The hook scales {found.channels} of 1,280 channels of head; the control scales as many at random, "
+        f"{RANDOM} times. "
         f"Of {len(found.others)} other photographs, {len(kept)} keep their class."
         if found.others
         else "",

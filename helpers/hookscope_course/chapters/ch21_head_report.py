@@ -34,7 +34,7 @@ __all__ = [
     "turned_by",
 ]
 
-COUNT, ENOUGH, FEW, UNHARMED = 100, 90, 5, 40
+COUNT, ENOUGH, FEW, UNHARMED = 100, 90, 5, 55
 """How many lists there are; how many answers head and hook have to turn; how many the control may; how many answers
 have to stay right when somebody else comes."""
 RANDOM = 20

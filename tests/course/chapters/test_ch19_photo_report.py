@@ -81,6 +81,26 @@ def test_a_claim_that_is_not_true_gets_no_point(changes: dict[str, Any], points:
     assert said in found[min(points)]
 
 
+def test_a_photograph_that_cannot_be_opened_is_named_once() -> None:
+    said = [problem for _, problem in review({**REPORT, "photo": "nowhere.png"}, QUIET).criteria]
+    assert sum("nowhere.png" in problem for problem in said) == 1
+
+
+def test_the_page_has_controls_that_the_writer_did_not_choose() -> None:
+    found = review(REPORT, QUIET)
+    picture = found.picture()
+    assert picture is not None
+    assert "Of 36 gray boxes of 64 by 64, 9 halve the probability and 11 raise it." in picture.alt
+    hooked, random = found.readings[-2:]
+    assert (hooked.done, random.done) == ("with the hook", "random channels")
+    assert hooked.chance < 0.03 < 0.1 < random.chance
+
+
+def test_three_classes_name_people() -> None:
+    assert {"ballplayer", "groom", "scuba diver"} < {*samples.PHOTO_CLASSES}
+    assert len(samples.PHOTO_CLASSES) == 1000
+
+
 def for_the_astronaut_only(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     """Quiet what is right for one photograph, and leave all others as they are."""
     return output if len(output) == 4 else QUIET(module, args, output)
@@ -167,7 +187,7 @@ def test_the_page_says_everything_in_words() -> None:
     assert page is not None
     for said in ("the box in rows", "the control in rows", "barbell has 0.14", REPORT["sentence"], "6 of 6 points"):
         assert said in " ".join(page.alt.split()), page.alt
-    assert len(page.rows) == 8
+    assert len(page.rows) == 9
     width = int.from_bytes(page.png[16:20], "big")
     assert width == 900
 

@@ -148,7 +148,7 @@ def writes_and_returns_nothing(module: nn.Module, args: Any, output: Tensor) -> 
         (adds(-VECTOR), {4, 5}, "Ben gets Anna's thing in"),
         (adds(VECTOR / 100), {4, 5}, "Ben gets Anna's thing in 0 of 100, and his own in 100"),
         (adds(100 * VECTOR), {4, 5}, "Ben gets Anna's thing in"),
-        (adds(VECTOR / 0.75), {5}, "take a shorter one"),
+        (adds(VECTOR / 0.7), {5}, "take a shorter one"),
     ],
 )
 def test_a_hook_that_does_something_else_gets_no_point(steer: Any, points: set[int], said: str) -> None:
@@ -166,8 +166,9 @@ def test_the_numbers_are_those_of_the_model() -> None:
     plain, hooked, random, others = found.steering
     assert hooked.hers == int((answers == things_of(lists.tokens, "Anna")).sum())
     assert plain.right >= 99
-    assert random.hers < 20
-    assert others.right >= 40
+    assert (round(random.hers), hooked.hers) == (11, 96), "the exercise's Why says so"
+    assert [round(found.looks[head], 2) for head in (CONTROL, HEAD)] == [0.9, 0.86]
+    assert others.right >= head_report.UNHARMED
     assert found.turned[HEAD] > 90
     assert REPORT["turned"] == tuple(turned_by(model, cloakroom_lists(100), *head) for head in (HEAD, CONTROL))
 
