@@ -80,6 +80,10 @@ def check_q1(
     others = [place for place in range(x.shape[1]) if place != position]
     if not torch.equal(output[:, others], 2 * x[:, others]):
         return Wrong(f"row {position} is right, but you also changed other rows")
+    if not layer(torch.rand_like(x, requires_grad=True)).requires_grad:
+        return Wrong(
+            "the rows are right, but your copy is cut off from the graph; clone without `.detach()` or `.data`"
+        )
     return None
 
 
@@ -181,6 +185,12 @@ def _wrong_share(
         return None
     back = patched(clean, of_corrupted, one)
     told = (
+        (0.0, "your patch changes nothing; the row has to come from the run on `clean`"),
+        (
+            there / high,
+            "you divided by the measure of the clean run; subtract that of the corrupted run above and below: "
+            "`(patched - low) / (high - low)`",
+        ),
         (there, "that is the measure with the patch; compare it with those of the two runs"),
         (there - low, "that is how much the patch changes the measure; divide by the full difference, `high - low`"),
         (1 - expected, "that is what is still missing after the patch; measure from the corrupted run"),
@@ -272,8 +282,11 @@ def _reordered(place: int, decoy: bool) -> StoryLM:
     return model
 
 
-def _right(model: StoryLM, rows: Tensor, length: int, head: int) -> int:
-    """How many words of the second half the model says rightly when zeros stand in the place of a head."""
+def _right(model: StoryLM, rows: Tensor, length: int, head: int, shift: int = 0) -> int:
+    """How many words of the second half the model says rightly when zeros stand in the place of a head.
+
+    With a `shift` of 1, each prediction is wrongly compared with the word at its own position.
+    """
 
     def away(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         x = args[0].clone()
@@ -282,7 +295,8 @@ def _right(model: StoryLM, rows: Tensor, length: int, head: int) -> int:
 
     with torch.no_grad(), _attention_of(model).proj.register_forward_pre_hook(away):
         best = model(rows).argmax(-1)
-    return int((best[:, length + 1 : -1] == rows[:, length + 2 :]).sum())
+    wanted = rows[:, length + 2 - shift : rows.shape[1] - shift]
+    return int((best[:, length + 1 : -1] == wanted).sum())
 
 
 def _wrong_head(model: StoryLM, rows: Tensor, length: int, answer: int) -> Wrong | None:
@@ -293,7 +307,17 @@ def _wrong_head(model: StoryLM, rows: Tensor, length: int, answer: int) -> Wrong
     places, second = rows[:, length + 2 :].numel(), torch.arange(length + 1, 2 * length + 1)
     looks = attention(model, rows)["blocks.1.attn"].weights[:, :, second, second - length + 1].mean((0, 2))
     told = f"without head {answer}, the model is right at {right[answer]} of {places} positions"
-    if answer == int(looks.argmax()):
-        return Wrong(f"head {answer} looks most at the right place, but {told}; switch off each head, and count")
+    shifted = [_right(model, rows, length, head, shift=1) for head in range(_HEADS)]
+    causes = [
+        (int(looks.argmax()), f"head {answer} looks most at the right place, but {told}; looking there is not enough"),
+        (max(range(_HEADS), key=lambda head: right[head]), f"{told}, the most of all; take the head with the fewest"),
+        (
+            min(range(_HEADS), key=lambda head: shifted[head]),
+            f"{told}; compare each prediction with the *next* word of the row, not with the one at its own position",
+        ),
+    ]
+    fitting = [words for head, words in causes if head == answer]
+    if len(fitting) == 1:  # if several mistakes lead to this head, none is named
+        return Wrong(fitting[0])
     same = "; the answer differs from model to model" if answer == 3 else ""
     return Wrong(f"{told}; without another head, it is right at fewer{same}")
