@@ -319,5 +319,7 @@ def _wrong_head(model: StoryLM, rows: Tensor, length: int, answer: int) -> Wrong
     fitting = [words for head, words in causes if head == answer]
     if len(fitting) == 1:  # if several mistakes lead to this head, none is named
         return Wrong(fitting[0])
+    if answer == int(looks.argmax()):
+        told = f"head {answer} looks most at the right place, but {told}"
     same = "; the answer differs from model to model" if answer == 3 else ""
     return Wrong(f"{told}; without another head, it is right at fewer{same}")

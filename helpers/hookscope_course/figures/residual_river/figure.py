@@ -209,7 +209,11 @@ class ResidualRiver(HookWidget):
             return text
         with self.catch_errors():  # from the page: show the reason, and stay where we are
             self._texts = {**self._texts, text: read_stream(self._model, text)._asdict()}
-        return self._read if self.problem else text
+        if self.problem:
+            reason = self.problem.partition(": ")[2]
+            self.problem = f"This text cannot be read: {reason}. The river still shows {self._read!r}."
+            return self._read
+        return text
 
     @traitlets.validate("token", "depth")
     def _check_number(self, proposal: Mapping[str, Any]) -> int:
