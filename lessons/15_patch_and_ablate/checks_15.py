@@ -191,6 +191,11 @@ def _wrong_share(
             "you divided by the measure of the clean run; subtract that of the corrupted run above and below: "
             "`(patched - low) / (high - low)`",
         ),
+        (
+            there / low,
+            "you divided by the measure of the corrupted run; subtract it above and below instead: "
+            "`(patched - low) / (high - low)`",
+        ),
         (there, "that is the measure with the patch; compare it with those of the two runs"),
         (there - low, "that is how much the patch changes the measure; divide by the full difference, `high - low`"),
         (1 - expected, "that is what is still missing after the patch; measure from the corrupted run"),
