@@ -143,6 +143,13 @@ def _column(rows: list[dict[str, Any]], key: str) -> list[Any]:
     return [row[key] for row in rows]
 
 
+class _FirstColumn(nn.Module):
+    """Returns a part of its input, which shares the memory of the whole."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]
+
+
 def _names_and_bytes(ledger: Tool) -> str | None:
     net = samples.digit_cnn()
     with ledger(net) as rows:
@@ -156,7 +163,13 @@ def _names_and_bytes(ledger: Tool) -> str | None:
     with ledger(double) as rows:
         double(torch.ones(2, 3, dtype=torch.float64))
     size = rows[0]["bytes"]
-    return None if size == 48 else f"a layer returns 2 · 3 numbers of 8 bytes, 48; you wrote {size}"
+    if size != 48:
+        return f"a layer returns 2 · 3 numbers of 8 bytes, 48; you wrote {size}"
+    part = _chain(first=_FirstColumn())
+    with ledger(part) as rows:
+        part(torch.ones(4, 6))
+    size = rows[0]["bytes"]
+    return None if size == 16 else f"a layer returns one column, 4 numbers of 4 bytes, 16; you wrote {size}"
 
 
 class _Twice(nn.Module):
