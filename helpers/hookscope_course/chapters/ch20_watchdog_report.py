@@ -192,6 +192,13 @@ class _ReadsInput(nn.Module):
         return self.head(states)  # type: ignore[no-any-return]
 
 
+class _ReturnsDict(nn.Module):
+    """Returns a dict, as many models of Hugging Face do."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": x}
+
+
 def _misnames(watch: Watch) -> str | None:
     model = nn.Sequential()
     for name, layer in (("stem", nn.Identity()), ("block", _Square()), ("head", nn.Identity())):
@@ -209,7 +216,14 @@ def _misnames(watch: Watch) -> str | None:
             reader.lstm.weight_hh_l0.fill_(torch.nan)  # type: ignore[operator]
         reader(torch.ones(1, 3, 2))
     what = "in step 1 an LSTM returns NaN in its tuple, and a ReLU is called twice in each step: (1, 'lstm')"
-    return _judge(_said(alarms), (1, "lstm"), what)
+    if problem := _judge(_said(alarms), (1, "lstm"), what):
+        return problem
+    keyed = nn.Sequential(_ReturnsDict())
+    with watch(keyed) as alarms:
+        for value in (1.0, math.nan):
+            keyed(torch.full((1, 2), value))
+    what = "in step 1 the module '0' returns NaN in a dict: (1, '0')"
+    return _judge(_said(alarms), (1, "0"), what)
 
 
 class _Large(nn.Module):

@@ -33,8 +33,12 @@ REPORT = {"first": RUN.first, "loss": RUN.loss, "sentence": "The squares overflo
 Look = Callable[[int, str, Any], Any]
 
 
+def open_dict(output: Any) -> Any:
+    return tuple(output.values()) if isinstance(output, dict) else output
+
+
 def watchdog(
-    bad: Callable[[Any], bool] = lambda output: not is_finite(output),
+    bad: Callable[[Any], bool] = lambda output: not is_finite(open_dict(output)),
     *,
     modules: Callable[[nn.Module], Any] = nn.Module.named_modules,
     act: Callable[[Any], Any] = lambda output: None,
@@ -142,7 +146,7 @@ def last_name_for_all(model: nn.Module) -> Any:
     for name, module in model.named_modules():
 
         def look(module: nn.Module, args: object, output: Any) -> None:
-            if not is_finite(output):
+            if not is_finite(open_dict(output)):
                 alarms.append((len(steps) - 1, name))  # noqa: B023  # the mistake
 
         handles.append(module.register_forward_hook(look))
@@ -160,7 +164,7 @@ def counts_each_layer(model: nn.Module) -> Any:
 
     def look(name: str, module: nn.Module, args: object, output: Any) -> None:
         calls[name] = calls.get(name, -1) + 1
-        if not is_finite(output) or (name == "act" and calls[name] == 2):
+        if not is_finite(open_dict(output)) or (name == "act" and calls[name] == 2):
             alarms.append((calls[name], name))
 
     handles = [m.register_forward_hook(partial(look, name)) for name, m in model.named_modules()]
@@ -177,7 +181,7 @@ def forgets_after_an_error(model: nn.Module) -> Any:
     steps: list[int] = []
 
     def look(name: str, module: nn.Module, args: object, output: Any) -> None:
-        if not is_finite(output):
+        if not is_finite(open_dict(output)):
             alarms.append((len(steps) - 1, name))
 
     handles = [model.register_forward_pre_hook(lambda module, args: steps.append(0))]
@@ -286,6 +290,7 @@ def stop(step: int, name: str) -> Any:
         (watchdog(above(1000)), {2, 3, 4}, "there all is finite"),
         (watchdog(lambda output: True), {2, 3, 4}, "there all is finite"),
         (watchdog(tensors_only), {3}, "an LSTM returns NaN in its tuple"),
+        (watchdog(lambda output: not is_finite(output)), {3}, "returns NaN in a dict"),
         (watchdog(modules=leaves_only), {3}, "`block` multiplies 1e30 by itself"),
         (watchdog(count_from=0), {2, 3}, ""),
         (watchdog(note=lambda step, name: (0, name)), {2, 3}, ""),
