@@ -191,11 +191,6 @@ def _wrong_share(
             "you divided by the measure of the clean run; subtract that of the corrupted run above and below: "
             "`(patched - low) / (high - low)`",
         ),
-        (
-            there / low,
-            "you divided by the measure of the corrupted run; subtract it above and below instead: "
-            "`(patched - low) / (high - low)`",
-        ),
         (there, "that is the measure with the patch; compare it with those of the two runs"),
         (there - low, "that is how much the patch changes the measure; divide by the full difference, `high - low`"),
         (1 - expected, "that is what is still missing after the patch; measure from the corrupted run"),
@@ -207,6 +202,11 @@ def _wrong_share(
         (
             (patched(corrupted, rows, every) - low) / (high - low),
             "you patched all rows; patch only the one at `position`",
+        ),
+        (
+            there / low,
+            "you divided by the measure of the corrupted run; subtract it above and below instead: "
+            "`(patched - low) / (high - low)`",
         ),
     )
     return Wrong(
@@ -321,10 +321,10 @@ def _wrong_head(model: StoryLM, rows: Tensor, length: int, answer: int) -> Wrong
             f"{told}; compare each prediction with the *next* word of the row, not with the one at its own position",
         ),
     ]
+    same = "; the answer differs from model to model" if answer == 3 else ""
     fitting = [words for head, words in causes if head == answer]
     if len(fitting) == 1:  # if several mistakes lead to this head, none is named
-        return Wrong(fitting[0])
+        return Wrong(fitting[0] + same)
     if answer == int(looks.argmax()):
         told = f"head {answer} looks most at the right place, but {told}"
-    same = "; the answer differs from model to model" if answer == 3 else ""
     return Wrong(f"{told}; without another head, it is right at fewer{same}")

@@ -96,6 +96,8 @@ def test_a_fresh_copy_runs_to_its_end_and_solves_nothing(lab: Lab, notebook: str
     assert lab.page.locator(".jp-OutputArea", has_text="Not attempted").count() == len(exercises)
     assert lab.page.locator(".jp-OutputArea", has_text="✓ Right").count() == 0
     assert lab.page.locator(".jp-OutputArea", has_text="No guess this time").count() == 0, "an answer is told"
+    for button in lab.page.get_by_role("button", name="Show the answer").all():
+        button.click()  # until then, the figures below a question wait
     expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets_in(notebook))
     if exercises:
         expect(cell_with(lab, notebook, "chapter_end(")).to_contain_text("0 hooks")

@@ -23,14 +23,17 @@ from tests.shared import PATIENCE
 PAGES = list_chapters(NOTEBOOKS)
 # By chapter: answers whose words or digits stand above their question, and why they give nothing away there.
 NOT_GIVEN_AWAY = {
+    "00": {"block1, block2, block3": "the order in the model, which the text above names"},
     "02": {"2": "the weight of the layer, and its gradient"},
     "05": {"0": "an index; and that the ReLU makes 0 is the premise"},
     "08": {
-        "1": "the label of the scan, an index, and y + 1",
         "(root)": "it is the last one if the input requires grad",
     },
     "09": {"A": "the name of one of the two pictures"},
-    "10": {"0.14": "the probability before; the question is what becomes of it"},
+    "10": {
+        "0.14": "the probability before; the question is what becomes of it",
+        "8": "what the network read before; the question is what it reads without five patches",
+    },
     "11": {
         "latest": "one of the four hooks that the question is about; the text above names them all",
         "record": "one of the four questions to choose from; the table above names them all",
