@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from hookscope import samples
 
 
-class DigitReader(nn.Module):
+class TwoWayReader(nn.Module):
     """Reads digits, whether they are dark on light or light on dark."""
 
     def __init__(self) -> None:

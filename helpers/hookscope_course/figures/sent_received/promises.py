@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from torch import Tensor, nn
-
 from hookscope import samples
+from hookscope_course.chapters.ch00_reader import DigitReader
 from hookscope_course.figures.kit.promises import Controls, Promises
 from hookscope_course.figures.sent_received.figure import SentReceived
-
-
-class DigitReader(nn.Module):
-    """Turns black and white around, as the program of chapter 00 does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = samples.digit_cnn()
-
-    def forward(self, scan: Tensor) -> Tensor:
-        """Return the scores of the digits."""
-        return cast(Tensor, self.network(1 - scan))
-
 
 PROMISES: dict[str, Promises] = {
     "SentReceived": Promises(
@@ -45,6 +31,7 @@ CONTROLS: dict[str, Controls] = {
         """
 from torch import nn
 from hookscope import samples
+from hookscope_course.chapters.ch00_reader import DigitReader
 from hookscope_course.figures import SentReceived
 class DigitReader(nn.Module):
     def __init__(self):
