@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from torch import Tensor, nn
+
 from hookscope import samples
-from hookscope_course.chapters.ch00_reader import DigitReader
 from hookscope_course.figures.kit.promises import Controls, Promises
 from hookscope_course.figures.sent_received.figure import SentReceived
+
+
+class SwappedReader(nn.Module):
+    """Turns black and white around, as the program of chapter 00 does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = samples.digit_cnn()
+
+    def forward(self, scan: Tensor) -> Tensor:
+        """Return the scores of the digits."""
+        return cast(Tensor, self.network(1 - scan))
+
 
 PROMISES: dict[str, Promises] = {
     "SentReceived": Promises(
@@ -15,13 +29,13 @@ PROMISES: dict[str, Promises] = {
         {"place": "door", "picked": "sent"},
         refused=(("place", "roof", "place"), ("picked", "both", "picked")),
         calls=(
-            (lambda _: SentReceived(DigitReader(), samples.digit(9), layer="block2"), "receives (1, 16, 28, 28)"),
-            (lambda _: SentReceived(DigitReader(), samples.digit(9), layer="blok1"), "blok1"),
-            (lambda _: SentReceived(DigitReader(), samples.digit(9), layer="conv"), "picks 3 layers"),
-            (lambda _: SentReceived(DigitReader(), samples.digit(9)[0]), "Pass one gray image"),
-            (lambda _: SentReceived(DigitReader(), cast(Any, [samples.digit(9)])), "digit is list"),
+            (lambda _: SentReceived(SwappedReader(), samples.digit(9), layer="block2"), "receives (1, 16, 28, 28)"),
+            (lambda _: SentReceived(SwappedReader(), samples.digit(9), layer="blok1"), "blok1"),
+            (lambda _: SentReceived(SwappedReader(), samples.digit(9), layer="conv"), "picks 3 layers"),
+            (lambda _: SentReceived(SwappedReader(), samples.digit(9)[0]), "Pass one gray image"),
+            (lambda _: SentReceived(SwappedReader(), cast(Any, [samples.digit(9)])), "digit is list"),
         ),
-        model=DigitReader,
+        model=SwappedReader,
     ),
 }
 
@@ -31,7 +45,6 @@ CONTROLS: dict[str, Controls] = {
         """
 from torch import nn
 from hookscope import samples
-from hookscope_course.chapters.ch00_reader import DigitReader
 from hookscope_course.figures import SentReceived
 class DigitReader(nn.Module):
     def __init__(self):
