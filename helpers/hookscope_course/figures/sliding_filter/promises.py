@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hookscope import samples
 from hookscope_course.figures.kit.promises import Controls, Promises
-from hookscope_course.figures.sent_received.promises import DigitReader
+from hookscope_course.figures.sent_received.promises import SwappedReader
 from hookscope_course.figures.sliding_filter.figure import SlidingFilter
 
 PROMISES: dict[str, Promises] = {
@@ -19,7 +19,7 @@ PROMISES: dict[str, Promises] = {
         ),
         calls=(
             (lambda _: SlidingFilter(samples.digit_cnn(), samples.digit(9), "block2.conv"), "with one input channel"),
-            (lambda _: SlidingFilter(DigitReader(), samples.digit(9), "network.block1.conv"), "get the digit itself"),
+            (lambda _: SlidingFilter(SwappedReader(), samples.digit(9), "network.block1.conv"), "get the digit itself"),
         ),
         model=samples.digit_cnn,
         together=False,
