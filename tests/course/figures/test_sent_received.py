@@ -54,7 +54,8 @@ def test_the_door_receives_what_you_sent_and_gives_the_same_wrong_answer(reader:
     assert torch.equal(figure.received, FIVE)
     assert figure._shown["sent"]["src"] == figure._shown["received"]["src"]
     assert figure._shown["sent"]["best"] == figure._shown["received"]["best"]
-    assert figure._shown["sentence"] == "SwappedReader received exactly what you sent, and the model reads a 0 (99.5 %)."
+    said = "SwappedReader received exactly what you sent, and the model reads a 0 (99.5 %)."
+    assert figure._shown["sentence"] == said
 
 
 def test_it_asks_only_where_the_two_are_read_differently(reader: SwappedReader) -> None:
