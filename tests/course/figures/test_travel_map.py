@@ -11,6 +11,7 @@ from torch import nn
 from hookscope import census
 from hookscope_course import certificate
 from hookscope_course.figures import TravelMap
+from hookscope_course.figures.travel_map.figure import place_stations
 from hookscope_course.figures.travel_map.stations import FATES, HOOKED, PLAIN, STATIONS, Outcome, make_net, outcome_of
 
 EXPECTED = {
@@ -46,6 +47,13 @@ def test_a_gray_line_leads_to_another_module() -> None:
     assert {name for name, station in STATIONS.items() if station.is_same} == {"prune", "compile"}
     fast = cast(Any, torch.compile(net := nn.Sequential(nn.ReLU()), backend="eager"))
     assert fast._orig_mod[0] is net[0]
+
+
+def test_a_map_tells_the_kind_of_a_line_only_after_the_visit() -> None:
+    journey = TravelMap()
+    assert "blue" not in journey.alt
+    x = {card[0] for card in place_stations(narrow=True)["cards"].values()}
+    assert len(x) == 1, "no card is set apart before its guess"
 
 
 def test_a_visit_tells_one_station_and_counts_guesses() -> None:

@@ -19,6 +19,8 @@ function draw(model, el) {
   const score = h("span", { class: "tm-score" });
   let layout;
   let cards = {};
+  let ways = {};
+  let rails;
   let dot;
   let flying = "";
 
@@ -75,8 +77,8 @@ function draw(model, el) {
     const { font, home, legend } = layout;
     const svg = scene(layout.size, "The journey of a hook");
     const way = (points, same) => s("path", { class: `tm-way${same ? " tm-same" : ""}`, d: `M${points.map((point) => point.join(" ")).join("L")}`, "aria-hidden": "true" });
-    const sorted = [...stations].sort((a, b) => a.same - b.same); // the blue line is on top
-    svg.append(...sorted.map(({ name, same }) => way(layout.ways[name], same)));
+    ways = Object.fromEntries(stations.map(({ name }) => [name, way(layout.ways[name], false)])); // colored when visited
+    svg.append(rails = s("g", {}, ...Object.values(ways)));
     const base = ([x, y, width, height]) => [
       s("rect", { class: "tm-halo", x: x - 4, y: y - 4, width: width + 8, height: height + 8, rx: 13 }),
       s("rect", { class: "tm-frame", x, y, width, height, rx: 10 })];
@@ -85,12 +87,12 @@ function draw(model, el) {
     svg.append(s("g", { class: "tm-card tm-home tm-same", "aria-hidden": "true" }, ...base(home), line("notebook", [x + 10, y + 22], 1.1 * font, "tm-name"),
       line("hook ×10", [x + 10, y + 42], font, ""), line(`returns ${hooked},`, [x + 10, y + 60], font, "sc-soft"),
       line(`without it ${plain}`, layout === narrow ? [x + 110, y + 60] : [x + 10, y + 77], font, "sc-soft")));
-    cards = Object.fromEntries(stations.map(({ name, code, same }) => {
+    cards = Object.fromEntries(stations.map(({ name, code }) => {
       const [left, top, width, height] = layout.cards[name];
       const fate = line("", [left + 10, top + 0.65 * height], font, "");
       const numbers = line("", [left + 10, top + 0.87 * height], 0.92 * font, "sc-soft");
       const sign = s("g");
-      const element = s("g", { class: `tm-card${same ? " tm-same" : ""}`, role: "button", tabindex: -1, "data-station": name, ...ownKeys, onclick: () => pick(name) },
+      const element = s("g", { class: "tm-card", role: "button", tabindex: -1, "data-station": name, ...ownKeys, onclick: () => pick(name) },
         ...base([left, top, width, height]), line(name, [left + 10, top + 22], 1.1 * font, "tm-name"), line(code, [left + 10, top + 0.43 * height], 0.88 * font, "tm-code"), fate, numbers, sign);
       return [name, { element, fate: fate.firstChild, line: fate, numbers: numbers.firstChild, sign, at: [left + width / 2, top + height / 2], peg: [left + width - 22, top + 20] }];
     }));
@@ -125,7 +127,7 @@ function draw(model, el) {
     const at = model.get("at");
     const { does, fate, why: reason, returns, after, calls: count } = byName[at];
     const known = isVisited(at);
-    for (const { name, fate: true_, returns: value, after: later, calls: number, does: words_ } of stations) {
+    for (const { name, same, fate: true_, returns: value, after: later, calls: number, does: words_ } of stations) {
       const card = cards[name];
       const guess = guessOf(name);
       const shown = isVisited(name);
@@ -135,11 +137,15 @@ function draw(model, el) {
       card.numbers.textContent = shown ? layout === narrow ? `${value} · ${calls(number)} · then ${later}` : `returns ${value} · ${calls(number)} · ${later} after remove()` : "";
       card.sign.replaceChildren(...(shown ? [icon(true_, card.peg)] : []));
       mark(card.element, "tm-at", name === at);
+      mark(card.element, "tm-same", shown && same);
+      mark(ways[name], "tm-same", shown && same);
+      mark(ways[name], "tm-far", !shown);
       card.element.setAttribute("tabindex", name === at ? "0" : "-1");
       card.element.setAttribute("aria-pressed", String(name === at));
       const said = shown ? `${short[true_]}: returns ${value}, ${calls(number)}, ${later} after handle.remove()` : "not visited yet";
       card.element.setAttribute("aria-label", `${name}. ${words_} ${said}. ${guess ? `Your guess: ${short[guess]}.` : "No guess yet."}`);
     }
+    for (const { name, same } of stations) if (same && isVisited(name)) rails.append(ways[name]); // the blue line is on top
     for (const { name, element } of buttons) {
       element.setAttribute("aria-pressed", String(guessOf(at) === name));
       element.setAttribute("aria-disabled", String(known));

@@ -35,7 +35,8 @@ class TravelMap(HookWidget):
     """Guess what becomes of a hook at each station that its model comes to, and visit the stations.
 
     The hook multiplies by ten, and the model makes 6 without it and 60 with it. torch runs all stations when the map is
-    made. On the blue line the hooked module stays the same object; a gray line leads to an object that is new.
+    made. The line to a station is dotted before the visit. After it, the line is blue if the hooked module stayed the
+    same object, and gray if it is new.
 
     Attributes:
         guesses: what you expect at each station: "follows", "stays", "left" or "baked".
@@ -138,10 +139,8 @@ class TravelMap(HookWidget):
             return
         where = " ".join(f"{name}: {STATIONS[name].does}" for name in STATIONS)
         told = [self._told(name) for name in self.visited]
-        self.alt = (
-            "A map of lines. From the notebook, where the hook is, the blue line goes to prune and compile; gray lines "
-            "go to deepcopy, state_dict, export and quantize. "
-            f"{where} " + (f"Visited: {'; '.join(told)}." if told else "No station is visited yet.")
+        self.alt = f"A map of lines. From the notebook, where the hook is, a line goes to each station. {where} " + (
+            f"Visited: {'; '.join(told)}." if told else "No station is visited yet."
         )
 
     def _told(self, name: str) -> str:
@@ -204,16 +203,7 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
     if narrow:
         wide, high, gap = 320, 80, 10
         home = [28, 4, wide, high]
-        in_order = sorted(STATIONS.items(), key=lambda each: each[1].is_same)  # the blue line passes all others
-        places = {
-            name: [
-                28 if station.is_same else 44,
-                4 + (at + 1) * (high + gap),
-                wide if station.is_same else wide - 16,
-                high,
-            ]
-            for at, (name, station) in enumerate(in_order)
-        }
+        places = {name: [28, 4 + (at + 1) * (high + gap), wide, high] for at, name in enumerate(STATIONS)}
         paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
         size = [352, 8 + (len(places) + 1) * (high + gap)]
         return {"size": size, "font": 13, "home": home, "cards": places, "ways": paths, "legend": None}
@@ -244,10 +234,10 @@ def _draw(journey: TravelMap) -> bytes:
     if not (sheet := Sheet.open(layout["size"], dpi=150)):
         return b""
     points = 0.72 * layout["font"]
-    for same in (False, True):  # the blue line is on top
-        for name, way in layout["ways"].items():
-            if STATIONS[name].is_same is same:
-                sheet.line(way, color=FORWARD if same else LINE, linewidth=4, zorder=1)
+    blue = {name for name in journey.visited if STATIONS[name].is_same}
+    for name in sorted(layout["ways"], key=lambda name: name in blue):  # the blue line is on top
+        color, style = FORWARD if name in blue else LINE, "-" if name in journey.visited else ":"
+        sheet.line(layout["ways"][name], color=color, linestyle=style, linewidth=4, zorder=1)
     for (x, y), (text, same) in zip(layout["legend"], _LEGEND.items(), strict=True):
         sheet.line([(x, y), (x + 40, y)], color=FORWARD if same else LINE, linewidth=4)
         sheet.write([x + 52, y], text, points, MUTED, ha="left")
@@ -289,5 +279,5 @@ def _draw(journey: TravelMap) -> bytes:
             lines += [(f"returns {found.returns} · called {found.calls}× · {found.after} after remove()", small)]
         else:
             lines += [(f"your guess: {FATES[guess][0]}" if guess else "?", small)]
-        card(layout["cards"][name], lines, fate, FORWARD if station.is_same else LINE)
+        card(layout["cards"][name], lines, fate, FORWARD if name in blue else LINE)
     return sheet.png(journey.alt)
