@@ -81,7 +81,10 @@ def test_another_batch_size_compiles_again(says, before: Any, after: Any, found:
 
 
 def test_late_hooks_on_a_compiled_net(says):
-    says("To save time, they do not look for hooks on a module that had none.")
+    says(
+        "To save time, they do not look for hooks on a module that had none.",
+        "A hook on `fast` itself runs as Python, around the compiled code.",
+    )
     fired = list[str]()
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     torch.compiler.reset()
@@ -89,9 +92,10 @@ def test_late_hooks_on_a_compiled_net(says):
     compiled(torch.ones(1, 2))
     net[0].register_forward_hook(lambda *_: fired.append("a layer inside"))
     compiled.register_forward_hook(lambda *_: fired.append("what compile returned"))
+    net.register_forward_hook(lambda *_: fired.append("the original"))
     net[0].weight.register_hook(lambda grad: fired.append("a weight"))
     compiled(torch.ones(1, 2)).sum().backward()
-    assert fired == ["what compile returned", "a weight"]
+    assert fired == ["what compile returned", "a weight"], "and none on the original"
     torch.compiler.reset()
 
 
