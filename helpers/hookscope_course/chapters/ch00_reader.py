@@ -1,4 +1,4 @@
-"""The colleague's program of chapter 00: its code is not on the page, because the learner finds out what it does."""
+"""The colleague's program of chapter 00: its code on the page would answer the first question."""
 
 from __future__ import annotations
 

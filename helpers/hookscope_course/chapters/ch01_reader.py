@@ -1,4 +1,4 @@
-"""The colleague's new program of chapter 01: its code is not on the page before the learner has found its mistake."""
+"""The colleague's new program of chapter 01: its code on the page would show the mistake."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def is_learner_copy() -> bool:
 
 
 def get_wrong_guesses(about: str) -> list[str]:
-    """Return the wrong guesses that a question got, also before the kernel was restarted."""
+    """Return the wrong guesses of a question. They outlive a restart of the kernel."""
     return _get_tries(about).wrong
 
 
@@ -68,7 +68,7 @@ def store_wrong_guess(about: str, text: str) -> None:
 
 
 def get_guess(about: str) -> Any:
-    """Return what was guessed last, by click or in code, also before the kernel was restarted; None without a guess."""
+    """Return the last guess of a question, or None. It outlives a restart of the kernel."""
     return _get_tries(about).guess
 
 

@@ -1,4 +1,4 @@
-"""Hold back what cells show while a question is open: it appears in its cell as soon as the question is answered."""
+"""Withhold the outputs that would answer an open question, and show them as soon as it is answered."""
 
 from __future__ import annotations
 
@@ -23,9 +23,24 @@ class _Output:
     is_text: bool = False
 
 
+class _WithheldText(io.StringIO):
+    """Takes the text that a cell prints. A progress bar, which rewrites its line, goes to the page at once."""
+
+    def __init__(self, page: Any) -> None:
+        super().__init__()
+        self._page = page
+
+    def write(self, text: str) -> int:
+        if "\r" not in text:
+            return super().write(text)
+        self._page.write(text)
+        self._page.flush()
+        return len(text)
+
+
 @dataclass(repr=False)
 class OutputGate:
-    """Holds back the outputs of one kernel, from a question on until it is answered; errors are shown at once.
+    """Withholds the outputs of one kernel from a question on until its answer. Errors and progress bars appear at once.
 
     It goes through the message hooks of ipykernel. A kernel without them shows every output at once.
 
@@ -41,13 +56,13 @@ class OutputGate:
     _shell: Any = None
 
     def open_question(self, about: str) -> None:
-        """Hold back the outputs of the cells below, up to the next question."""
+        """Withhold the outputs of the cells below, up to the next question."""
         self._question, self._next_question = "", about
         if self._shell is None:
             self._register()
 
     def leave_question(self) -> None:
-        """Show the outputs of the cells below; what waits for an answer goes on waiting."""
+        """Show the outputs of the cells below. Outputs that wait for an answer go on waiting."""
         self._question = self._next_question = ""
 
     def let_pass(self) -> None:
@@ -55,14 +70,14 @@ class OutputGate:
         self._lets_pass = self._question != ""
 
     def answer(self, about: str) -> None:
-        """Show what has waited for the answer of a question, each output below its own cell."""
+        """Show the outputs that wait for this question, each below its own cell."""
         if about in (self._question, self._next_question):
             self.leave_question()
         for output in self._waiting.pop(about, []):
             self._publish(output.data, output.metadata, output.display_id, update=True)
 
     def show(self, data: dict[str, Any], about: str) -> None:
-        """Show something now, or when this question has been answered."""
+        """Show something as soon as this question is answered."""
         self._lets_pass = False
         before, self._question = self._question, about
         self._publish(data, {})
@@ -84,10 +99,10 @@ class OutputGate:
 
     def _begin_cell(self, info: Any) -> None:
         self._of_cell, self._lets_pass = [], False
-        self._is_cell = info.store_history  # other code is run by the page itself, beside the cells
+        self._is_cell = info.store_history  # the page also runs code of its own, beside the cells
         if self._question and self._is_cell and self._streams is None:
             self._streams = sys.stdout, sys.stderr
-            sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
+            sys.stdout, sys.stderr = (_WithheldText(sys.stdout) for _ in range(2))
 
     def _end_cell(self, result: Any) -> None:
         texts = self._take_texts()
