@@ -142,12 +142,12 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
                 "you kept no output: keep it in the hook. And `capture(stop=True)` leaves its `with` at the first "
                 "stop, so open one for each batch"
             )
-        if "stack expects" in str(error):
+        if isinstance(error, RuntimeError):
             return Wrong(
-                "batches have different numbers of rows, so `torch.stack` raises an error; use `torch.cat` "
-                f"to lay them one below the other. torch says: {error}"
+                "your function raised an error on batches of 4, 2 and 3 rows. `torch.cat` can join their outputs, and "
+                f"`torch.stack` cannot. torch says: {error}"
             )
-        return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
+        return Wrong(f"your function raised {error!r}")
     calls = [*model.seen]
     if left := find_left_hooks(model):
         return left
