@@ -195,9 +195,11 @@ function keepKeys(model, root) {
     if (key === "Escape") {
       has = false;
       setTimeout(() => root.closest(".jp-Cell")?.focus({ preventScroll: true }));
-    } else if (root.contains(target)) { // for the time of this event: JupyterLab looks at the attribute
-      root.setAttribute("data-lm-suppress-shortcuts", "true");
-      setTimeout(() => root.removeAttribute("data-lm-suppress-shortcuts"));
+    } else if (root.contains(target)) { // its shortcuts look for the attribute from the element with the focus upward
+      const [[name, value]] = Object.entries(ownKeys);
+      if (target.hasAttribute(name)) return;
+      target.setAttribute(name, value);
+      setTimeout(() => target.removeAttribute(name)); // after this event
     } else if (isAround(target)) { // the control that had the focus is gone
       event.preventDefault();
       event.stopImmediatePropagation();
