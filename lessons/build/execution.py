@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
 import json
 import os
@@ -16,9 +17,10 @@ from nbformat import NotebookNode
 
 from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
 from hookscope_course.practice.feedback_card import HEADINGS
+from hookscope_course.saved_pictures import split_pictures
 from lessons.build import lesson_source
 from lessons.build.chapter_notebook import Chapter, finish
-from lessons.build.image_compression import shrink_in
+from lessons.build.image_compression import shrink
 
 CELL_TIMEOUT = 120  # seconds; the same limit the tests give a cell
 AT_ONCE = 2
@@ -127,19 +129,13 @@ def number_widgets(notebook: NotebookNode) -> None:
 
 
 def store_pictures_small(notebook: NotebookNode) -> None:
-    """Store a picture once, and small.
-
-    One that stands in its cell's HTML as well, with alternative text, is left out: every viewer of HTML shows that.
-    Who makes LaTeX of a notebook, which knows no HTML, gets the caption and the numbers; or the pictures, from a copy
-    that they run.
-    """
+    """Store each picture once, in few bytes, as an output that every viewer shows."""
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            if "image/png" in data and data["image/png"].replace("\n", "") in data.get("text/html", ""):
-                del data["image/png"]
-            if "text/html" in data:
-                data["text/html"] = shrink_in(data["text/html"])
+        if cell.cell_type == "code":
+            cell.outputs = split_pictures(cell.outputs)
+            for output in cell.outputs:
+                if png := output.get("data", {}).get("image/png"):
+                    output.data["image/png"] = base64.b64encode(shrink(base64.b64decode(png))).decode("ascii")
 
 
 def write(path: Path, notebook: NotebookNode) -> None:

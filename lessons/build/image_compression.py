@@ -5,18 +5,15 @@ In a learner's kernel every picture keeps all its colours.
 
 from __future__ import annotations
 
-import base64
 import io
-import re
 
 import numpy as np
 from PIL import Image
 
 from hookscope_course.strict.figures import describe_difference
 
-__all__ = ["shrink", "shrink_in"]
+__all__ = ["shrink"]
 
-DATA_URI = r"(?<=data:image/png;base64,)[A-Za-z0-9+/=]+"
 _COLOURS = 256  # that a palette holds
 _SHADES, _SHARE = 24, 0.01  # of 255; of the pixels
 
@@ -46,11 +43,6 @@ def shrink(png: bytes) -> bytes:
     off = np.abs(np.asarray(reduced.convert("RGB"), dtype=np.int16) - np.asarray(image)).max(axis=-1)
     same = off.max() == 0 if few else (off > _SHADES).mean() <= _SHARE and not describe_difference(png, smaller)
     return min(png, _encode_png(image), *([smaller] if same else []), key=len)
-
-
-def shrink_in(html: str) -> str:
-    """Return HTML with every PNG in it that stands there as base64 made smaller."""
-    return re.sub(DATA_URI, lambda found: base64.b64encode(shrink(base64.b64decode(found[0]))).decode(), html)
 
 
 def _encode_png(image: Image.Image) -> bytes:

@@ -13,6 +13,7 @@ from nbformat import NotebookNode
 
 from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.practice.guess import NO_GUESS
+from hookscope_course.saved_pictures import join_pictures
 from lessons.build.chapter_notebook import Chapter
 
 OPENING = "Opening"
@@ -60,7 +61,7 @@ def _describe_outputs(cell: NotebookNode) -> Iterator[str]:
     if answer := find_answer(cell):
         yield f"the answer, `{answer}`"
         return
-    for output in cell.outputs:
+    for output in join_pictures(cell.outputs):
         data = output.get("data", {})
         page = "".join(data.get("text/html", ""))
         kind = "a widget" if _WIDGET in data else "a picture"

@@ -6,7 +6,6 @@ import base64
 import html
 import io
 import json
-import re
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -16,7 +15,6 @@ from hookscope.pictures.colors import DARK
 from hookscope_course.practice.question import questions_of
 from lessons.build import lesson_source
 
-_PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*?src="data:image/png;base64,([^"]+)"')
 _MAP = "A module between its input"  # how the map of all hooks begins, which many chapters show
 
 
@@ -47,12 +45,11 @@ def make_cards(folder: Path) -> str:
 def find_picture(notebook: Path) -> bytes | None:
     """The largest picture of a notebook that is no map of all hooks and in no solution; None where there is none."""
     found = [
-        base64.b64decode(image)
+        base64.b64decode("".join(output["data"]["image/png"]))
         for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
         if "solution" not in cell["metadata"].get("tags", [])
         for output in cell.get("outputs", [])
-        for alt, image in _PICTURE.findall("".join(output.get("data", {}).get("text/html", "")))
-        if not alt.startswith(_MAP)
+        if "image/png" in output.get("data", {}) and not output["metadata"]["image/png"]["alt"].startswith(_MAP)
     ]
     return max(found, key=len, default=None)
 

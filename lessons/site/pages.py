@@ -14,6 +14,7 @@ from nbformat import NotebookNode
 
 from hookscope_course.learner.edition import FOLDED, is_bare_label
 from hookscope_course.practice.question import question
+from hookscope_course.saved_pictures import join_pictures
 from lessons.build import lesson_source
 from lessons.build.lesson_source import NOTEBOOKS, ROOT
 from lessons.build.slide_contents import find_answer
@@ -124,6 +125,8 @@ def _make_cells(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iter
     """The cells of a page: text cut before each heading and prediction, links that lead on, headings' old anchors."""
     where = f"notebooks/{path.name}"
     for cell in cells:
+        if cell["cell_type"] == "code":
+            cell = {**cell, "outputs": join_pictures(cell["outputs"])}
         source, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
         if "edition" in tags or "hint" in tags or is_bare_label(cell):
             continue

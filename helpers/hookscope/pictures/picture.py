@@ -217,11 +217,8 @@ class Picture:
 
     def to_html(self) -> str:
         """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the values as a folded table."""
-        source = "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
-        parts = [
-            '<figure style="margin:0">',
-            f'<img alt="{html_of(self.alt)}" src="{source}" style="{_CARD}">',
-        ]
+        image = make_image_tag(self.alt, base64.b64encode(self.png).decode("ascii"))
+        parts = ['<figure style="margin:0">', image]
         if self.caption:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
         parts.append("</figure>")
@@ -305,6 +302,17 @@ def _encode(figure: Figure, dpi: float | None) -> bytes:
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.close(figure)
     return buffer.getvalue()
+
+
+def make_image_tag(alt: str, png: str) -> str:
+    """Return the HTML of an image on its white card.
+
+    Args:
+        alt: its alternative text, not yet escaped.
+        png: the PNG, as base64.
+
+    """
+    return f'<img alt="{html_of(alt)}" src="data:image/png;base64,{png}" style="{_CARD}">'
 
 
 def as_text(value: object) -> str:

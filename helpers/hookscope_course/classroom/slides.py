@@ -15,6 +15,7 @@ from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.learner.copies import find_chapter
 from hookscope_course.paths import IS_INSTALLED
 from hookscope_course.practice.guess import NO_GUESS
+from hookscope_course.saved_pictures import join_pictures
 
 __all__ = ["write_slides"]
 
@@ -113,7 +114,7 @@ def _split_at_outputs(slide: list[dict[str, Any]]) -> Iterator[list[dict[str, An
     """Cut a slide where a cell has put something out: that comes on a slide of its own, after a question was asked."""
     part: list[dict[str, Any]] = []
     for cell in slide:
-        outputs = cell.get("outputs", [])
+        outputs = join_pictures(cell.get("outputs", []))
         part.append({**cell, "outputs": []} if outputs else cell)
         if outputs and "guess = Guess(" not in cell["source"]:  # a guess has nothing to say yet
             yield part

@@ -22,6 +22,7 @@ from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
+from hookscope_course.saved_pictures import split_pictures
 from hookscope_course.strict.figures import DATA_URI, describe_difference, find_figures, replace_random_ids
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?![\w]|\.\d)")
@@ -185,7 +186,9 @@ def explain_other_version(requirement: str) -> str:
 
 
 def _compare(item: IPyNbCell, now: list[Any], saved: list[Any], skip: Iterable[str] | None = None) -> bool:
-    """Compare as nbval does, but for random ids in an SVG and, if asked, for last digits."""
+    """Compare as nbval does, but for random ids in an SVG, pictures stored apart and, if asked, last digits."""
+    if len(now) != len(saved):
+        now = split_pictures(now)
     if len(now) == len(saved):
         digits = bool(item.config.option.last_digits)
         now = [_accept_equal_texts(*pair, digits) for pair in zip(now, saved, strict=True)]
