@@ -23,6 +23,7 @@ Importing this package imports torch and nothing heavier; matplotlib, torchvisio
 imported by the functions that need them.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,8 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         value = globals()[name] = getattr(import_module(f"hookscope.{_LATER[name]}"), name)
         return value
-    raise AttributeError(f"module 'hookscope' has no attribute '{name}'")
+    near = get_close_matches(name, __all__, n=1, cutoff=0.7)
+    raise AttributeError(f"hookscope has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def __dir__() -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 __all__ = ["optional_import"]
 
 _PACKAGES = {"PIL": "pillow"}  # import name -> package name, if they differ
+_IN_CHECKOUT = (Path(__file__).parents[2] / "pyproject.toml").is_file()
 _ALONE = ("pandas",)  # packages that are in no extra
 
 
@@ -25,8 +27,7 @@ def optional_import(what: str) -> Iterator[None]:
         >>> with optional_import("this example"):
         ...     import PIL.nothing_of_this_name
         Traceback (most recent call last):
-        ModuleNotFoundError: this example needs pillow: pip install pillow, or, in a checkout of \
-hookscope, pip install -e '.[all]'
+        ModuleNotFoundError: this example needs pillow: pip install pillow, or all packages: pip install -e '.[all]'
 
     """
     try:
@@ -36,8 +37,7 @@ hookscope, pip install -e '.[all]'
             raise
         top = error.name.partition(".")[0]
         package = _PACKAGES.get(top, top)
-        # Not 'hookscope[all]': on a package index, that name could belong to another project.
         text = f"{what} needs {package}: pip install {package}"
-        if package not in _ALONE:
-            text += ", or, in a checkout of hookscope, pip install -e '.[all]'"
+        if package not in _ALONE and _IN_CHECKOUT:  # a package hookscope[all] on an index could be somebody else's
+            text += ", or all packages: pip install -e '.[all]'"
         raise ModuleNotFoundError(text, name=error.name) from error

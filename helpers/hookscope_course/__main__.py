@@ -9,10 +9,11 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
-from hookscope_course.lab import become_lab
-from hookscope_course.learner.copies import STATE_FOLDER, Copy, CopyError
+from hookscope_course.lab import become_lab, check_lab
+from hookscope_course.learner.copies import STATE_FOLDER, Copy, CopyError, find_chapter
 from hookscope_course.learner.progress import Progress
 from hookscope_course.paths import BUILD, IS_INSTALLED, NOTEBOOKS, format_command
 
@@ -29,11 +30,15 @@ def _find_copy() -> Path:
 
 
 def _run_lab(options: Options, more: list[str]) -> None:
+    check_lab(more)
+    page = find_chapter(options.chapter).name
     _update_copy(options, [])
-    become_lab(options.to, "/lab/tree/index.ipynb", *more)
+    become_lab(options.to, f"/lab/tree/{page}", *more)
 
 
 def _update_copy(options: Options, more: list[str]) -> None:
+    if options.to.is_dir() and not (options.to / STATE_FOLDER).exists() and any(options.to.iterdir()):
+        raise CopyError(f"{options.to} has other files in it. Choose an empty folder or a new one with --to FOLDER")
     for line in Copy(options.to).update() or ["Your copy of the course is up to date."]:
         print(line)
 
@@ -63,12 +68,15 @@ def _check_setup(options: Options, more: list[str]) -> int:
 def _show_class(options: Options, more: list[str]) -> None:
     from hookscope_course.classroom.projector import open_chapter
 
+    check_lab(more)
     open_chapter(options.chapter, options.to, *more)
 
 
 def _write_slides(options: Options, more: list[str]) -> None:
     from hookscope_course.classroom.slides import write_slides
 
+    if not options.chapters:
+        raise CopyError("name the chapters, as in: hookscope slides 02 04")
     for chapter in options.chapters:
         print(write_slides(chapter, options.to))
 
@@ -96,6 +104,7 @@ def _strip_notebooks(options: Options, more: list[str]) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     name = "hookscope" if IS_INSTALLED else "python -m hookscope_course"
     parser = argparse.ArgumentParser(prog=name, description="A course on PyTorch hooks, as Jupyter notebooks.")
+    parser.add_argument("--version", action="version", version=f"hookscope {version('hookscope')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[Options, list[str]], int | None], help: str) -> argparse.ArgumentParser:  # noqa: A002
@@ -107,6 +116,7 @@ def _make_parser() -> argparse.ArgumentParser:
     lab = command(
         "lab", _run_lab, "open your own copy of the course in JupyterLab; other options are passed to JupyterLab"
     )
+    lab.add_argument("--chapter", default="index", help="the chapter to open, e.g. 03; `lab 03` does the same")
     course = command("course", _update_copy, "create or update your own copy of the course")
     reset = command("reset", _reset_chapter, "reset a chapter; your work is saved as a dated copy")
     reset.add_argument("chapter", help="the chapter number, e.g. 03")
@@ -118,7 +128,8 @@ def _make_parser() -> argparse.ArgumentParser:
     opens.add_argument("chapter", nargs="?", default="00", help="the chapter number, e.g. 02 (default: 00)")
     opens.add_argument("--to", type=Path, default=BUILD / "class", help="a folder for its files (default: %(default)s)")
     writes = command("slides", _write_slides, "write chapters as slides that need no kernel and no network")
-    writes.add_argument("--to", type=Path, default=BUILD / "slides", help="a folder for them (default: %(default)s)")
+    slides = Path("slides") if IS_INSTALLED else BUILD / "slides"
+    writes.add_argument("--to", type=Path, default=slides, help="a folder for them (default: %(default)s)")
     packs = command("handout", _write_handout, "pack chapters for learners, without solutions")
     packs.add_argument("--to", type=Path, required=True, help="a new folder, or a file ending in .zip")
     strips = command("strip", _strip_notebooks, "write NAME.stripped.ipynb: only the text of the cells; safe to open")
@@ -131,6 +142,10 @@ def _make_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Do what is asked for, and return the exit status; `lab` and `class` become JupyterLab and do not return."""
     parser = _make_parser()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["lab"] and arguments[1:2] and not arguments[1].startswith("-"):
+        # Not a positional argument: in `lab --port 8890` it would take the number.
+        arguments = ["lab", f"--chapter={arguments[1]}", *arguments[2:]]
     options, more = parser.parse_known_args(arguments)
     if more and options.command not in ("lab", "class"):
         parser.error(f"unknown: {' '.join(more)}")

@@ -5,15 +5,42 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from hookscope_course.learner.copies import STATE_FOLDER
+from hookscope_course.learner.copies import STATE_FOLDER, CopyError
 from hookscope_course.missing_names import write_startup
 from hookscope_course.paths import SETTINGS, describe_install
 
-__all__ = ["become_lab"]
+__all__ = ["become_lab", "check_lab"]
+
+
+def check_lab(options: Sequence[str]) -> None:
+    """Refuse early what would start the wrong JupyterLab or none.
+
+    Args:
+        options: for JupyterLab.
+
+    Raises:
+        ModuleNotFoundError: there is no JupyterLab here; says how to get it.
+        CopyError: it has no such option; suggests one.
+
+    """
+    if find_spec("jupyterlab") is None:
+        raise ModuleNotFoundError(f"JupyterLab is not installed. {describe_install()}.", name="jupyterlab")
+    names = [option[2:].partition("=")[0] for option in options if option.startswith("--") and "." not in option]
+    if names:
+        from jupyterlab.labapp import LabApp  # takes a second
+
+        known = {*LabApp.aliases, *LabApp.flags}
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean --{near[0]}?" if near else ". `jupyter lab --help` lists them"
+                raise CopyError(f"JupyterLab has no option --{name}{hint}")
 
 
 def become_lab(folder: Path, page: str, *options: str) -> NoReturn:
@@ -24,12 +51,7 @@ def become_lab(folder: Path, page: str, *options: str) -> NoReturn:
         page: where it opens, as a part of its address: "/lab/tree/index.ipynb".
         options: more for JupyterLab.
 
-    Raises:
-        ModuleNotFoundError: there is no JupyterLab here; says how to get it.
-
     """
-    if find_spec("jupyterlab") is None:
-        raise ModuleNotFoundError(f"JupyterLab is not installed. {describe_install()}.", name="jupyterlab")
     command = [
         # -P: not with modules from the folder in which somebody happens to be, which may be called like Jupyter's own.
         sys.executable, "-P", "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}",

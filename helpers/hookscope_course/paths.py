@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,8 +19,9 @@ NOTEBOOKS = _INSIDE if IS_INSTALLED else _HERE.parents[1] / "notebooks"
 """The built notebooks, from which every copy is made."""
 SETTINGS = LESSONS / "jupyter"
 """Settings of Jupyter for the course."""
-BUILD = Path("hookscope-build") if IS_INSTALLED else _HERE.parents[1] / "build"
-"""Where something is written that can be made again, if nobody says where to."""
+_CACHE = os.path.expanduser("~/.cache/hookscope")  # noqa: PTH111 (Path.expanduser is an error without a home)
+BUILD = Path(_CACHE) if IS_INSTALLED else _HERE.parents[1] / "build"
+"""Where something is kept that can be made again and that nobody looks for."""
 
 
 def format_command(command: str, chapter: str = "") -> str:

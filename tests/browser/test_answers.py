@@ -116,7 +116,7 @@ def questions(number: str, cells: list[NotebookNode], built: list[NotebookNode])
         output.data["text/plain"] for cell in built if "guess.compare(" in cell.source for output in cell.outputs[-1:]
     ]
     for count, (ask, guess, line) in enumerate(zip(asks, guesses, said, strict=True), start=1):
-        answer = line.removeprefix("No guess this time. It is ").removesuffix(".")
+        answer = line.removeprefix("The answer: ").removesuffix(".")
         yield Question(f"{number}, question {count}", (ask, guess), answer)
 
 

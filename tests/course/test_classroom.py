@@ -148,7 +148,7 @@ def test_slides_are_whole_without_a_network(tmp_path: Path) -> None:
     widgets = [c for c in shown.cells for o in c.get("outputs", []) if "widget-view" in " ".join(o.get("data", {}))]
     assert widgets, "else this shows nothing about widgets"
     assert "widget-view" not in text
-    assert "What happens:" in text
+    assert "The answer:" in text
     assert "No guess" not in text
 
 
@@ -193,6 +193,36 @@ def test_a_full_disk_leaves_no_half_a_hand_out(small_disk: Path, capsys: Any) ->
 def test_no_such_chapter(command: list[str], capsys: Any) -> None:
     assert main(command) == 1
     assert "there is no chapter '42'. The chapters are 00, 01" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["slides"], "name the chapters, as in: hookscope slides 02 04"),
+        (["handout", "--to", "x.zip"], "name the chapters, as in: make handout CHAPTERS='02 04' DEST=FILE.zip"),
+        (["lab", "42"], "there is no chapter '42'"),
+        (["lab", "--prot=8910"], "JupyterLab has no option --prot; did you mean --port?"),
+        (["class", "02", "--no-browsr"], "JupyterLab has no option --no-browsr; did you mean --no-browser?"),
+        (["course", "--to", "."], "has other files in it. Choose an empty folder or a new one with --to FOLDER"),
+    ],
+)
+def test_a_command_says_how_it_is_meant_before_it_writes_anything(
+    command: list[str], said: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 1
+    assert said in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == [tmp_path / "thesis.tex"]
+
+
+def test_lab_opens_a_chapter_and_passes_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("hookscope_course.__main__.become_lab", lambda *arguments: started.append(arguments))
+    to = tmp_path / "course"
+    assert main(["lab", "3", "--to", str(to), "--port", "8910"]) == 0
+    assert main(["lab", "--to", str(to)]) == 0
+    assert started == [(to, "/lab/tree/03_forward_hooks.ipynb", "--port", "8910"), (to, "/lab/tree/index.ipynb")]
 
 
 def test_a_teachers_own_settings_are_left_alone(tmp_path: Path) -> None:

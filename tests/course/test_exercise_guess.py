@@ -67,8 +67,8 @@ def test_what_is_meant_is_compared(guess, actual, said):
 def test_several_values_are_a_list_and_none_is_a_blank():
     assert Guess(0.8, 0.4).guess == [0.8, 0.4]
     assert repr(Guess(0.8, 0.4)) == "Your guess: 0.8, 0.4. Now run the cells below."
-    assert repr(Guess()) == repr(Guess(____)) == "No guess yet: replace ____ and run this cell again."
-    assert repr(Guess(1, ____).compare([1, 2])) == "No guess this time. It is 1, 2."
+    assert repr(Guess()) == repr(Guess(____)) == "Your guess? Replace ____ and run this cell again."
+    assert repr(Guess(1, ____).compare([1, 2])) == "The answer: 1, 2."
 
 
 def test_a_guess_whose_cell_failed_does_not_leave_the_one_before_it():
@@ -82,7 +82,7 @@ def test_a_guess_whose_cell_failed_does_not_leave_the_one_before_it():
         for failing in ("guess = Guess(nonsense)", "x = 1\nguess = Guess(3"):
             assert shell.run_cell("guess = Guess(3)").success
             shell.run_cell(failing)
-            assert repr(shell.user_ns["guess"].compare(3)) == "No guess this time. It is 3."
+            assert repr(shell.user_ns["guess"].compare(3)) == "The answer: 3."
         assert shell.user_ns["other"].guess == 4
     finally:
         InteractiveShell.clear_instance()

@@ -229,11 +229,11 @@ def test_what_is_typed_into_a_field_is_understood_as_in_python(asked: Asked) -> 
 def test_several_can_be_chosen() -> None:
     widget = GuessWidget(guess := Guess(about="08.3"))
     assert widget.kind == "several"
-    assert repr(guess) == "No guess yet. Choose one or more: output, h_n, dict, tuple, list, tensor."
+    assert repr(guess) == "Your guess? Choose one or more: output, h_n, dict, tuple, list, tensor."
     widget.answer = {"those": [2, 4]}
     assert guess.guess == ["dict", "list"]
     widget.answer = {"those": []}
-    assert repr(guess).startswith("No guess yet."), "all are taken back"
+    assert repr(guess).startswith("Your guess?"), "all are taken back"
     widget.answer = {"those": [2, 4]}
     assert repr(guess.compare({"list", "dict"})).startswith("As you guessed")
 
@@ -323,7 +323,7 @@ def test_the_answer_is_shown_on_request() -> None:
 def test_outside_of_a_copy_nobody_clicks_and_the_answer_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guess_module, "is_notebook", lambda: True)
     compared = Guess(____, about="05.9").compare([20.0, 3.0])
-    assert compared._repr_mimebundle_()["text/plain"] == "No guess this time. It is 20, 3."
+    assert compared._repr_mimebundle_()["text/plain"] == "The answer: 20, 3."
 
 
 @pytest.mark.usefixtures("asks")
@@ -341,7 +341,7 @@ def test_a_question_for_yes_or_no_has_these_buttons() -> None:
     assert (guess.text, widget.message) == ("no", "no.")
     assert GuessWidget(Guess(____, about="01.9")).given == {"at": 1}
     assert repr(Guess("yes", about="01.9").compare(True)) == "As you guessed: yes."
-    assert repr(Guess(about="01.8").compare(True)) == "No guess this time. It is True."
+    assert repr(Guess(about="01.8").compare(True)) == "The answer: True."
 
 
 @pytest.mark.usefixtures("asks")

@@ -70,7 +70,7 @@ ASKS = 'guess = Guess(____, about="03.1")'
 
 def compared(source: str, answer: str) -> dict[str, Any]:
     """A cell that compares a guess, as it was built: nobody has guessed."""
-    outputs = [{"output_type": "execute_result", "data": {"text/plain": f"No guess this time. It is {answer}."}}]
+    outputs = [{"output_type": "execute_result", "data": {"text/plain": f"The answer: {answer}."}}]
     return {**cell("code", source), "outputs": outputs}
 
 

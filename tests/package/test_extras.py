@@ -87,9 +87,9 @@ for line in {list(MISSING)!r}:
     said = dict(line.split(" | ") for line in without_extras(code).splitlines())
     assert said.keys() == MISSING.keys()
     for line, package in MISSING.items():
-        also = "" if package == "pandas" else ", or, in a checkout"  # which no extra brings
+        also = "" if package == "pandas" else ", or all packages: "  # no extra brings it
         assert f" needs {package}: pip install {package}{also}" in said[line], said[line]
-        assert ("in a checkout" in said[line]) == bool(also)
+        assert ("all packages" in said[line]) == bool(also)
 
 
 def test_nobody_is_sent_to_a_name_on_an_index_that_is_not_ours() -> None:
@@ -110,5 +110,7 @@ def test_an_error_that_is_not_about_a_missing_package_is_left_alone() -> None:
     assert not isinstance(caught.value, ModuleNotFoundError)
     with pytest.raises(ModuleNotFoundError, match="without a name"), optional_import("this"):
         raise ModuleNotFoundError("without a name")
+    with pytest.raises(AttributeError, match="hookscope has no 'captur'; did you mean 'capture'"):
+        _ = hookscope.captur
     with pytest.raises(AttributeError, match=r"module 'hookscope\.widgets' has no attribute 'Nothing'"):
         hookscope.widgets.Nothing  # noqa: B018

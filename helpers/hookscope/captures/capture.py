@@ -29,7 +29,7 @@ def capture(
 
     Each output is copied when the layer returns it, so later in-place operations do not change the copy;
     `Capture.overwritten` lists the outputs that were overwritten. The hooks only watch: results, gradients, buffers
-    and random numbers stay the same, bit for bit. Limits: docs/limits/capture.md.
+    and random numbers stay the same, bit for bit. Limits: https://hookscope.github.io/hookscope/limits/capture.html
 
     Args:
         model: the model.

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookscope.captures.call import Call, NotCapturedError
+from hookscope.captures.result import Capture
 from hookscope.captures.stats import Stats, compute_stats
 from hookscope.extras import optional_import
 from hookscope.pictures.colors import BACKWARD, FORWARD
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
 from hookscope.pytree import tree_map
-
-if TYPE_CHECKING:
-    from hookscope.captures.result import Capture
 
 __all__ = ["gradient_flow"]
 
@@ -32,12 +30,13 @@ def gradient_flow(seen: Capture) -> Picture:
     """Draw the sizes of activations and gradients, call by call, on a logarithmic axis.
 
     Each call has one column. A mark shows the mean of the absolute values, and a line goes up to the largest one. The
-    share of exact zeros is below. `Picture.rows` has the numbers. Limits: docs/limits/gradient_flow.md.
+    share of exact zeros is below. `Picture.rows` has the numbers. Limits: https://hookscope.github.io/hookscope/limits/gradient_flow.html
 
     Args:
         seen: a capture with tensors or with `stats=True`. With `gradients=True`, the drawing also shows gradients.
 
     Raises:
+        TypeError: `seen` is not a capture.
         NotCapturedError: the capture has no calls.
         ModuleNotFoundError: matplotlib is not installed.
 
@@ -56,6 +55,7 @@ def gradient_flow(seen: Capture) -> Picture:
         1     ReLU           3        6       50            1           1             0
 
     """
+    _check_capture(seen)
     calls = seen.calls
     if not calls:
         why = "".join(f"; layer {name or '(root)'!r} {reason}" for name, reason in list(seen.uncalled.items())[:3])
@@ -79,6 +79,15 @@ def gradient_flow(seen: Capture) -> Picture:
         rows.append(row | ({"note": ", ".join(bad)} if bad else {}))
     caption = f"{seen.title}: activations{' and gradients' if any(sizes['gradient']) else ''} of {len(calls)} calls"
     return from_figure(_draw(calls, sizes), _in_words(calls, sizes), caption, rows, when_seen=True)
+
+
+def _check_capture(seen: object) -> None:
+    if not isinstance(seen, Capture):
+        what = "a model" if isinstance(seen, nn.Module) else type(seen).__name__
+        raise TypeError(
+            f"gradient_flow draws a capture, not {what}. Write `with hookscope.capture(model, gradients=True) as "
+            "seen:`, run the model and backward() inside, and pass seen"
+        )
 
 
 def _size(call: Call, what: str) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Never, Self
@@ -23,6 +23,7 @@ from hookscope.layers import LayerNotFoundError, ModuleMap, Modules, find_fused
 from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures import Result
+from hookscope.pictures.words import count_text
 
 __all__ = ["Capture"]
 
@@ -70,6 +71,8 @@ class Capture(Result, Mapping[str, Layer]):
             return Layer(name, (calls[int(number) - 1],))
         if (first := self._first_name(str(name))) in by_layer:
             return Layer(str(name), tuple(by_layer[first]))
+        if hasattr(self, "_model") and not self._entered and self.modules.find(str(name)) is not None:
+            raise NotCapturedError(f"layer {name!r} was not captured: {_NEVER_RAN}")
         if name in self._layers.values():
             raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
         raise not_found(self._layers.values(), name, f"no layer {name!r} in this capture")
@@ -99,6 +102,13 @@ class Capture(Result, Mapping[str, Layer]):
             raise LayerNotFoundError(f"this {type(layer).__name__} is not in the model that was captured")
         return name
 
+    def keys(self) -> KeysView[str]:
+        """Return the names of the layers that were called."""
+        return dict.fromkeys(self).keys()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def get(self, name: str | nn.Module, default: Any = None) -> Any:
         """Return the layer of that name, or `default` if it was not called."""
         return self[name] if name in self else default  # noqa: SIM401 (self[name] is an error with a reason)
@@ -119,8 +129,7 @@ class Capture(Result, Mapping[str, Layer]):
         if not hasattr(self, "_model"):
             return dict(self._uncalled)
         if not self._entered:
-            why = "was not called: the with block of this capture never ran. Call the model inside it"
-            return dict.fromkeys(self._layers.values(), why)
+            return dict.fromkeys(self._layers.values(), f"was not captured: {_NEVER_RAN}")
         if not self._record.ran:
             why = (
                 "was not called, and neither was the model. Call model(...) inside the with block. Hooks do not run "
@@ -173,10 +182,14 @@ class Capture(Result, Mapping[str, Layer]):
     @property
     def caption(self) -> str:
         """The number of calls and layers, and how many of the chosen layers were not called."""
+        if hasattr(self, "_model") and not self._entered:
+            return f"{self.title}: nothing was captured, because {_NEVER_RAN}"
         uncalled = len(self.uncalled)
-        missing = f"; {uncalled} of the chosen layers were not called, see .uncalled" if uncalled else ""
+        were = "was" if uncalled == 1 else "were"
+        missing = f"; {uncalled} of the chosen layers {were} not called, see .uncalled" if uncalled else ""
         stopped = f"; the pass was ended after {self.stopped}" if self.stopped else ""
-        return f"{self.title}: {len(self._record.order)} calls of {len(self)} layers{stopped}{missing}"
+        counts = f"{count_text(len(self._record.order), 'call')} of {count_text(len(self), 'layer')}"
+        return f"{self.title}: {counts}{stopped}{missing}"
 
     # -- capturing ----------------------------------------------------------------------------------------------
 
@@ -306,6 +319,7 @@ class Capture(Result, Mapping[str, Layer]):
         return Capture(self.modules, self._layers, replace(self._wanted, **changed))
 
 
+_NEVER_RAN = "the with block of this capture never ran. Call the model inside it"
 _NO_MODEL = "this capture is a copy without its model, so you can only read it. Create a new one with capture(...)"
 _OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_record")
 # The one capture of each model that `Capture.start` has started.

@@ -1,7 +1,7 @@
 """Find the hooks on a model, an optimizer or a tensor, show them as a table, and remove all or only new ones.
 
-A census reads the dicts in which torch stores hooks, such as `_forward_hooks`. `docs/limits/census.md` lists the hooks
-that torch stores elsewhere.
+A census reads the dicts in which torch stores hooks, such as `_forward_hooks`. Hooks that torch stores elsewhere:
+https://hookscope.github.io/hookscope/limits/census.html
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class Census(Result, Sequence[HookEntry]):
         """Remove the hooks in this census, and return how many were removed. Hooks registered later stay.
 
         Unlike `handle.remove()`, it also resets the flag that makes torch refuse full backward hooks on a module that
-        once had a legacy one. `docs/limits/census.md` describes hooks that still fire afterwards.
+        once had a legacy one. Hooks that still fire afterwards:
+        https://hookscope.github.io/hookscope/limits/census.html
 
         Args:
             kind: remove only hooks of this kind.
@@ -167,7 +168,7 @@ def _hooks(number: int, noun: str) -> str:
 def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True) -> Census:
     """List the hooks that are registered on models, optimizers and tensors now.
 
-    `docs/limits/census.md` lists the few hooks that torch does not let Python see.
+    Torch hides a few hooks from Python: https://hookscope.github.io/hookscope/limits/census.html
 
     Args:
         *targets: models, optimizers and tensors. For a model, its modules, parameters and buffers are searched.
@@ -205,7 +206,8 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
     for target in targets:
         if isinstance(target, type) or not isinstance(target, (nn.Module, Optimizer, Tensor)):
             what = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
-            raise TypeError(f"census got {what}. Pass models, optimizers and tensors")
+            star = ". Unpack several with a star: census(*models)" if what in ("list", "tuple") else ""
+            raise TypeError(f"census got {what}. Pass models, optimizers and tensors{star}")
         name = type(target).__name__
         taken = sum(owner.split(" #")[0] == name for owner in owners)
         owners.append(f"{name} #{taken + 1}" if taken else name)
@@ -233,7 +235,8 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
     """Remove every hook that was registered inside a `with` block when the block ends, even after an error.
 
     It finds hooks on any module, tensor, optimizer or autograd node, and global hooks, if they were registered in the
-    thread of the block. Earlier hooks and hooks of torch itself stay. `docs/limits/census.md` has the details.
+    thread of the block. Earlier hooks and hooks of torch itself stay.
+    Details: https://hookscope.github.io/hookscope/limits/census.html
 
     Args:
         *models: as for `census`. On these, hooks that other threads register are removed too, and the list shows the

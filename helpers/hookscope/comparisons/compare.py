@@ -107,7 +107,7 @@ def compare_backward_hooks(
 
     The module runs three times on deep copies: without a hook, with `register_backward_hook`, and with
     `register_full_backward_hook`. Each run goes backward from the sum of the output, so `grad_output` is all ones. Your
-    module, its gradients and the inputs do not change. Limits: docs/limits/compare_backward_hooks.md.
+    module, its gradients and the inputs do not change. Limits: https://hookscope.github.io/hookscope/limits/compare_backward_hooks.html
 
     Args:
         module: the module to look at.

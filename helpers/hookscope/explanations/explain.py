@@ -52,7 +52,7 @@ def explain(obj: Any) -> Explanation:
     """Write plain torch code that does the same as a capture or an edit.
 
     The code uses the variables `model` and `inputs`, a tuple of positional arguments. It registers hooks, runs one
-    pass, and removes the hooks. Limits: docs/limits/explain.md.
+    pass, and removes the hooks. Limits: https://hookscope.github.io/hookscope/limits/explain.html
 
     Args:
         obj: what `capture` returned, before or after its pass; or what `edit` returned, after its pass.

@@ -45,7 +45,7 @@ def find_layers(model: nn.Module, *which: Which, leaves_only: bool = False) -> d
         ['0', '2.0', '2.1']
         >>> find_layers(net, "2.2")
         Traceback (most recent call last):
-        hookscope.layers.LayerNotFoundError: no layer '2.2'; did you mean '2.1' or '2.0'? See docs/errors/no_layer.md
+        hookscope.layers.LayerNotFoundError: no layer '2.2'; did you mean '2.1' or '2.0'? See https://hookscope.github.io/hookscope/errors/no_layer.html
 
     """
     return pick(Modules(model), *which, leaves_only=leaves_only)

@@ -9,7 +9,16 @@ from hookscope.layers.modules import check_model, children_of, kind_of
 __all__ = ["tree"]
 
 
-def tree(model: nn.Module, max_depth: int | None = None) -> str:
+class Outline(str):
+    """Text that a prompt shows line by line."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def tree(model: nn.Module, max_depth: int | None = None) -> Outline:
     """Show the module tree as text: one line per name, with type and number of parameters.
 
     Args:
@@ -25,7 +34,7 @@ def tree(model: nn.Module, max_depth: int | None = None) -> str:
     Example:
         >>> from torch import nn
         >>> relu = nn.ReLU()
-        >>> print(tree(nn.Sequential(nn.Linear(4, 2), relu, nn.Sequential(nn.Linear(2, 1), relu))))
+        >>> tree(nn.Sequential(nn.Linear(4, 2), relu, nn.Sequential(nn.Linear(2, 1), relu)))
         (root)   Sequential   0
           0      Linear      10
           1      ReLU         0
@@ -56,8 +65,11 @@ def tree(model: nn.Module, max_depth: int | None = None) -> str:
 
     visit(model, "", 0)
     wide = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        f"{name:<{wide[0]}}  {kind:<{wide[1]}}  {size:>{wide[2]}}  {note}".rstrip() for name, kind, size, note in rows
+    return Outline(
+        "\n".join(
+            f"{name:<{wide[0]}}  {kind:<{wide[1]}}  {size:>{wide[2]}}  {note}".rstrip()
+            for name, kind, size, note in rows
+        )
     )
 
 

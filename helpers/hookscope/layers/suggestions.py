@@ -47,7 +47,7 @@ def name_not_found(modules: Modules, asked: str) -> LayerNotFoundError:
     if near := near or _near(names, asked):
         return LayerNotFoundError(append_page(f"no layer {asked!r}{hint(near)}", "no_layer"), asked, near)
     text = f"no layer {asked!r}, and none of the {len(names)} layers has a similar name"
-    return LayerNotFoundError(append_page(f"{text}. print(hookscope.tree(model)) lists them", "no_layer"), asked)
+    return LayerNotFoundError(append_page(f"{text}. hookscope.tree(model) lists them", "no_layer"), asked)
 
 
 def type_not_found(modules: Modules, asked: type) -> LayerNotFoundError:

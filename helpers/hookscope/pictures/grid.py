@@ -73,7 +73,7 @@ def feature_grid(
 ) -> FeatureGrid:
     """Draw the channels of an activation as a grid of maps, with the values of each channel as a table.
 
-    Small maps are enlarged, large ones averaged. NaN has its own color. Details: docs/limits/feature_grid.md.
+    Small maps are enlarged, large ones averaged. NaN has its own color. Details: https://hookscope.github.io/hookscope/limits/feature_grid.html
 
     Args:
         activation: (N, C, H, W), (C, H, W) or (H, W), a real tensor or a NumPy array.

@@ -44,7 +44,8 @@ def record(
 
     `record` registers hooks on the chosen layers and removes them when the block ends, even after an error. It logs
     its own hooks and every hook that was already there. Its own hooks run last, so you see the args that `forward`
-    gets and the final output. Outputs and gradients stay the same; `docs/limits/record.md` lists the exceptions.
+    gets and the final output. Outputs and gradients stay the same. Exceptions:
+    https://hookscope.github.io/hookscope/limits/record.html
 
     Args:
         model: the model to watch.
@@ -119,11 +120,17 @@ class Recording(EventLog):
         """Names of the chosen layers that did not run inside the block."""
         return tuple(name for name in self._names if name not in self._recorder.ran)
 
+    @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Remarks on the recording, for example that its block never ran, and events that were not logged."""
+        never_ran = ("the with block of this recording never ran. Call the model inside it",) if self._to_start else ()
+        return never_ran + super().notes
+
     def watch(self, tensor: _TensorT, name: str, *, retain_grad: bool = False, nodes: bool = False) -> _TensorT:
         """Log when a tensor hook on `tensor` fires, and return `tensor`.
 
         In a backward pass, torch runs the tensor hooks first, then `retain_grad`, the pre-hooks of the node, the node
-        and its post-hooks. `docs/limits/record.md` describes which events are not logged.
+        and its post-hooks. Events that are not logged: https://hookscope.github.io/hookscope/limits/record.html
 
         Args:
             tensor: a tensor that requires grad, usually made inside the block.

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import anywidget
 import traitlets
 
-from hookscope.pictures import Picture, Rows
+from hookscope.pictures import Picture, Rows, Table
 from hookscope.pictures.colors import CSS
 
 __all__ = ["HookWidget", "assets", "show_errors"]
@@ -150,6 +150,8 @@ class HookWidget(anywidget.AnyWidget):
             caption = self.summary().partition("\n")[0]
             picture = Picture(self.png, self.alt, caption, self.numbers())
             data |= picture._repr_mimebundle_() | {"text/plain": repr(self)}
+        elif rows := self.numbers():  # shown by a page without a kernel
+            data["text/html"] = Table(rows, self.alt).to_html()
         return data, metadata
 
     @contextmanager

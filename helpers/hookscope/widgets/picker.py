@@ -52,7 +52,7 @@ class LayerPicker(CodeWidget):
 
     The model runs once, in `eval()`. If you choose a gradient, it runs again, and backward from a class score. After
     the model has changed, press "Run again" or call `run()`. Every control is also an attribute that you can read and
-    set: docs/limits/layer_picker.md lists them, and explains `gradient_of`.
+    set, see https://hookscope.github.io/hookscope/limits/layer_picker.html
 
     Args:
         model: any module. Its training flags, parameters and their `.grad` stay the same.

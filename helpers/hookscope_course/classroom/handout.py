@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hookscope_course.learner.copies import CopyError, find_chapter, make_edition
+from hookscope_course.paths import IS_INSTALLED
 
 __all__ = ["write_handout"]
 
@@ -29,7 +30,8 @@ def write_handout(numbers: Iterable[str], to: Path) -> list[Path]:
     """
     pages = {path.name: make_edition(path) for path in map(find_chapter, numbers)}
     if not pages:
-        raise CopyError('name the chapters, as in CHAPTERS="02 04"')
+        way = "hookscope handout 02 04 --to FILE.zip" if IS_INSTALLED else "make handout CHAPTERS='02 04' DEST=FILE.zip"
+        raise CopyError(f"name the chapters, as in: {way}")
     if to.exists():
         raise CopyError(f"{to} already exists. Choose another name, or remove it")
     to.parent.mkdir(parents=True, exist_ok=True)

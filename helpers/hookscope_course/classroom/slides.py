@@ -14,7 +14,6 @@ from hookscope.pictures.colors import LIGHT
 from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.learner.copies import find_chapter
 from hookscope_course.paths import IS_INSTALLED
-from hookscope_course.practice.guess import NO_GUESS
 from hookscope_course.saved_pictures import join_pictures
 
 __all__ = ["write_slides"]
@@ -125,14 +124,9 @@ def _split_at_outputs(slide: list[dict[str, Any]]) -> Iterator[list[dict[str, An
 
 
 def _make_static(output: dict[str, Any]) -> dict[str, Any]:
-    """An output that needs no kernel: of a widget its picture; and an answer does not complain that nobody guessed."""
+    """An output that needs no kernel: of a widget its picture."""
     data = {kind: shown for kind, shown in output.get("data", {}).items() if kind != _WIDGET}
-    if not data:
-        return output
-    for kind in ("text/html", "text/plain"):
-        if kind in data:
-            data[kind] = data[kind].replace(NO_GUESS, "What happens:")
-    return {**output, "data": data}
+    return {**output, "data": data} if data else output
 
 
 def _find_reveal() -> Path:

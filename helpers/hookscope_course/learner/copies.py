@@ -259,9 +259,8 @@ def find_chapter(chapter: str, source: Path = NOTEBOOKS) -> Path:
     for path in list_chapters(source):
         if number in (path.stem, path.stem[:2]):
             return path
-    raise CopyError(
-        f"there is no chapter '{chapter}'. The chapters are {', '.join(p.stem[:2] for p in list_chapters(source))}"
-    )
+    numbers = ", ".join(path.stem[:2] for path in list_chapters(source) if path.stem[:2].isdecimal())
+    raise CopyError(f"there is no chapter '{chapter}'. The chapters are {numbers}")
 
 
 def list_chapters(source: Path) -> list[Path]:

@@ -37,7 +37,7 @@ class Guess:
     Example:
         >>> from hookscope_course import ____
         >>> Guess(____)
-        No guess yet: replace ____ and run this cell again.
+        Your guess? Replace ____ and run this cell again.
         >>> Guess(3).compare(4)
         You guessed 3. It is 4.
         >>> Guess(0.8, 0.4).compare([0.8, 0.4])
@@ -118,14 +118,14 @@ class Guess:
                 return Card("No guess yet.", "", "not attempted")
             if choices := self.question.choices or self.question.cards or self.question.several:
                 what = {"choices": "Choose", "cards": "Put in order"}.get(self.question.kind, "Choose one or more")
-                return Card("No guess yet.", f"{what}: {_format(choices)}.", "not attempted")
+                return Card("Your guess?", f"{what}: {_format(choices)}.", "not attempted")
             if self.question.example:
                 return Card(
-                    "No guess yet:",
-                    f"replace ____ by {self.question.example}, and run this cell again.",
+                    "Your guess?",
+                    f"Replace ____ by {self.question.example} and run this cell again.",
                     "not attempted",
                 )
-            return Card("No guess yet:", "replace ____ and run this cell again.", "not attempted")
+            return Card("Your guess?", "Replace ____ and run this cell again.", "not attempted")
         todo = "" if is_clicked else " Now run the cells below."
         return Card("Your guess:", f"{self.text}.{todo}")
 
@@ -141,7 +141,7 @@ class Guess:
         return self._widget._repr_mimebundle_(**kwargs)
 
 
-NO_GUESS = "No guess this time."
+THE_ANSWER = "The answer:"
 """The heading of an answer that nobody guessed, as in a built notebook."""
 
 
@@ -252,7 +252,7 @@ class Comparison:
             gate.answer(self.guess.about)
 
     def _make_answer_card(self) -> Card:
-        return Card(NO_GUESS, f"It is {self._answer}.")
+        return Card(THE_ANSWER, f"{self._answer}.")
 
     def __repr__(self) -> str:
         if self.card.kind != "not attempted":

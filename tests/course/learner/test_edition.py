@@ -161,7 +161,7 @@ def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
             guessed = len(section)
         if "guess.compare(" in cell.source:
             (said,) = (output.data["text/plain"] for output in solved[cell.source].outputs[-1:])
-            answer = re.fullmatch(r"No guess this time\. It is (.+)\.", said)
+            answer = re.fullmatch(r"The answer: (.+)\.", said)
             assert answer, said
             between = [text for text in section[guessed:] if text.startswith("**")]  # not the code that finds it out
             words = re.sub(r"^## \d+ · ", "", "\n".join([above, *between]), flags=re.M)
@@ -177,7 +177,7 @@ def test_the_line_that_a_closed_cell_shows_has_no_answer(edition: nbformat.Noteb
     for section in sections(edition.cells):
         for compares in (cell for cell in section if "guess.compare(" in cell.source):
             said = solved[compares.source].outputs[-1].data["text/plain"]
-            answer = said.removeprefix("No guess this time. It is ").removesuffix(".")
+            answer = said.removeprefix("The answer: ").removesuffix(".")
             guessed = next(at for at, cell in enumerate(section) if cell.source.startswith("guess = Guess("))
             asked = re.search(r'about="(.+?)"', section[guessed].source)
             choices = [label(choice) for choice in question(asked[1]).choices] if asked else []

@@ -50,7 +50,7 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
     net.forward = net._modules[evil].__call__
     with capture(net, nn.ReLU) as seen:
         net(torch.ones(2))
-    assert repr(seen).splitlines()[0] == "Module: 1 calls of 1 layers"
+    assert repr(seen).splitlines()[0] == "Module: 1 call of 1 layer"
     html = seen._repr_mimebundle_()["text/html"]
     assert "&lt;img" in html
     assert "<img" not in html
@@ -78,12 +78,31 @@ def test_why_nothing_was_called_is_said_where_it_is_asked():
         gradient_flow(seen)
 
 
+def test_gradient_flow_says_what_it_draws():
+    with pytest.raises(TypeError, match=r"draws a capture, not a model. Write `with hookscope.capture\(model"):
+        gradient_flow(nn.ReLU())
+
+
+def test_a_prompt_completes_and_lists_the_layers_that_were_called():
+    net = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
+    with capture(net) as seen:
+        net(torch.ones(1, 1))
+    assert seen._ipython_key_completions_() == ["0", "1"]
+    assert repr(seen.keys()) == "dict_keys(['0', '1'])"
+
+
 def test_a_capture_that_was_never_entered_says_so():
     net = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
     seen = capture(net, "0")
     net(torch.ones(1, 1))
-    with pytest.raises(NotCapturedError, match="layer '0' was not called: the with block of this capture never ran"):
-        seen["0"]
+    assert repr(seen) == (
+        "Sequential: nothing was captured, because the with block of this capture never ran. Call the model inside it"
+    )
+    for chosen_or_not in ("0", "1", net[0]):
+        with pytest.raises(NotCapturedError, match="was not captured: the with block of this capture never ran"):
+            seen[chosen_or_not]
+    with pytest.raises(LayerNotFoundError, match="no layer '2'"):
+        seen["2"]
     with seen:
         pass
     with pytest.raises(NotCapturedError, match="layer '0' was not called, and neither was the model"):

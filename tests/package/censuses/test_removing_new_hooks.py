@@ -220,5 +220,7 @@ def test_somebody_else_may_watch_the_handles_meanwhile(net):
 
 
 def test_a_wrong_model_is_refused_before_anything_is_watched():
+    with pytest.raises(TypeError, match=r"census got list.*census\(\*models\)"), removing_new_hooks(["net"]):
+        pass
     with pytest.raises(TypeError, match="census got str"), removing_new_hooks("net"):
         pytest.fail("the block must not run")

@@ -156,7 +156,10 @@ def test_an_unknown_name_suggests_what_was_meant(net, asked, meant):
 
 def test_the_message_reads_as_a_question(net):
     error = refused(nn.ModuleDict({"layer4": nn.ReLU()}), "layer5")
-    assert str(error) == "no layer 'layer5'; did you mean 'layer4'? See docs/errors/no_layer.md"
+    assert (
+        str(error)
+        == "no layer 'layer5'; did you mean 'layer4'? See https://hookscope.github.io/hookscope/errors/no_layer.html"
+    )
     error = refused(net, "layer9")
     assert str(error).startswith("no layer 'layer9'; did you mean 'layer2', 'layer1' or 'layer2.0'? See")
     deep = nn.ModuleDict({"transformer": nn.ModuleDict({"h": nn.ModuleList([nn.ReLU() for _ in range(4)])})})

@@ -9,6 +9,7 @@ from hookscope.layers import find_layers, tree
 
 
 def test_the_tree_shows_names_types_and_own_parameters(net):
+    assert repr(tree(net)) == str(tree(net)), "a prompt shows it line by line"
     lines = tree(net).splitlines()
     assert lines[0].split() == ["(root)", "Net", "0"]
     assert lines[1].split() == ["conv1", "Conv2d", "20"]

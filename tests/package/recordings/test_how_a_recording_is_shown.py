@@ -52,7 +52,9 @@ def test_text_is_stable():
         " 9  backward  full_backward      linear  Linear          1  grad_input ((1, 4),)\n"
         "10  backward  full_backward      (root)  SimpleModel     1  grad_input ((1, 4),)"
     )
-    assert repr(record(nn.ReLU())) == "ReLU: 0 events"
+    assert repr(record(nn.ReLU())) == (
+        "ReLU: 0 events\nnote: the with block of this recording never ran. Call the model inside it"
+    )
 
 
 def test_the_call_tree_shows_what_runs_around_forward():

@@ -93,5 +93,5 @@ def test_a_notebook_shows_the_sentence_alone() -> None:
         InteractiveShell.clear_instance()
     assert shown.stdout.strip().splitlines() == [
         "WrongInputError: the input of shape (1, 28, 28) has no batch axis: block1.conv (Conv2d) expects (N, 1, H, W). "
-        "Pass x[None], of shape (1, 1, 28, 28). See docs/errors/no_batch_axis.md"
+        "Pass x[None], of shape (1, 1, 28, 28). See https://hookscope.github.io/hookscope/errors/no_batch_axis.html"
     ]

@@ -61,7 +61,7 @@ def collect(
 
     The outputs stream into `.safetensors` files (shards), so memory holds one shard and one batch. Call it again with
     the same arguments to resume after an interruption. The model must be in `eval()`; it runs without gradients.
-    Limits, the file format and what a resumed call compares: docs/limits/collect.md.
+    Limits, the file format and what a resumed call compares: https://hookscope.github.io/hookscope/limits/collect.html
 
     Args:
         model: the model. Batches are moved to the device of its first parameter.

@@ -36,7 +36,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
     - A name is the layer name, then `#2` for a second call, then `/` and the part if there are several tensors:
       `"rnn/0"`. The output of the whole model is `"(root)"`, or `""`.
 
-    Files are memory-mapped, so a sample is read only when you index it. Limits: docs/limits/collect.md.
+    Files are memory-mapped, so a sample is read only when you index it. Limits: https://hookscope.github.io/hookscope/limits/collect.html
 
     Args:
         folder: the folder.
@@ -114,6 +114,9 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
                 )
             return Column(self, which)
         return {name: self.column(name)[which] for name in self.names}
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.names)
 
     def column(self, name: str) -> Column:
         """Return the column with this name."""

@@ -40,7 +40,7 @@ def attention(
     A map has the weights of the values, with axes [batch, heads, queries, keys]. `attention` finds calls of
     `F.scaled_dot_product_attention`, `nn.MultiheadAttention`, and a softmax between two matrix products. It computes
     weights @ v again and compares that with the result of the call; a note says if they differ. The model runs
-    without gradients, in its current mode, and nothing stays on it. Limits: docs/limits/attention.md.
+    without gradients, in its current mode, and nothing stays on it. Limits: https://hookscope.github.io/hookscope/limits/attention.html
 
     Args:
         model: any module.

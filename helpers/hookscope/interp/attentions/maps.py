@@ -280,6 +280,9 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._maps)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def __len__(self) -> int:
         return len(self._maps)
 

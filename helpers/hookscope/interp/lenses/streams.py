@@ -46,7 +46,7 @@ _OTHER_LENS = (
 class Streams:
     """Run a sequence model and keep its residual stream after each block, and its attention maps.
 
-    It finds the blocks and the logit lens itself. Details and limits: docs/limits/lenses.md.
+    It finds the blocks and the logit lens itself. Details and limits: https://hookscope.github.io/hookscope/limits/lenses.html
 
     Args:
         model: any module.

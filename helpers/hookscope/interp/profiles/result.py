@@ -151,6 +151,9 @@ class Profile(Result, Mapping[str, LayerProfile]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._layers)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def __len__(self) -> int:
         return len(self._layers)
 

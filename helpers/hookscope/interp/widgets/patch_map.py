@@ -29,7 +29,7 @@ class PatchMap(HookWidget):
     """Choose a cell of a sweep, and compare the model's output with and without its edit.
 
     The widget runs the edit of the cell again, alone, and reports if its metric differs from the sweep.
-    Limits: docs/limits/patch_map.md.
+    Limits: https://hookscope.github.io/hookscope/limits/patch_map.html
 
     Args:
         sweep: the result of `hookscope.sweep(...)`.

@@ -45,7 +45,7 @@ class TokenPicker(CodeWidget):
 
     The model runs once, in `eval()`. A map shows a number for each layer and token. A table shows the words that the
     logit lens reads after the attention and the MLP of each layer. With a tokenizer, there is a box for your own text.
-    Every control is also an attribute: docs/limits/token_picker.md lists them.
+    Every control is also an attribute, see https://hookscope.github.io/hookscope/limits/token_picker.html
 
     Args:
         model: any module. Its training flags, parameters, buffers and hooks stay the same.

@@ -54,7 +54,7 @@ class GradientPlayground(HookWidget):
 
     Each tensor can have `retain_grad`, a hook that multiplies its gradient, or both. Every backward pass is a real one,
     and its gradients travel down the arrows.
-    Attributes, results and details: docs/limits/gradient_playground.md.
+    Attributes, results and details: https://hookscope.github.io/hookscope/limits/gradient_playground.html
 
     Args:
         expression: a name in `EXPRESSIONS`, or your own steps, as in ``"y = x ** 2; z = y * 3"``.

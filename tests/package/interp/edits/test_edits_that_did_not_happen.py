@@ -25,7 +25,7 @@ def reason(net: nn.Module, run, layer: str, verb: str = "scale", value=2.0, **wh
     assert not len(census(net))
     assert type(caught.value) is hookscope.NotEditedError
     (only,) = caught.value.reasons
-    assert str(caught.value) == f"{only}. See docs/errors/not_edited.md"
+    assert str(caught.value) == f"{only}. See https://hookscope.github.io/hookscope/errors/not_edited.html"
     assert only.startswith(f"edit 1, {verb} ")
     assert f"layer {layer!r}" in only
     return only
