@@ -7,6 +7,7 @@ from typing import Any
 from docutils import nodes  # type: ignore[import-untyped]
 
 from hookscope import __version__
+from hookscope.error_pages import SITE
 from lessons.site import addresses
 from lessons.site.pages import DOWNLOAD_TEXT
 
@@ -16,7 +17,7 @@ copyright = author  # noqa: A001  # Sphinx's name for it
 release = version = __version__
 language = "en"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # a page may begin with ##; a cell may have a %magic
 
@@ -62,8 +63,9 @@ def _plain_bars(app: Any, what: str, name: str, thing: object, options: object, 
 
 
 def _link_limits(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Our docstrings name a page by its path in the repository; here the path becomes a link."""
-    lines[:] = [re.sub(r"`?docs/limits/(\w+)\.md`?", r":doc:`/limits/\1`", line) for line in lines]
+    """Our docstrings name a page by its address; here it becomes a link within the site."""
+    address = re.compile(rf"{re.escape(SITE)}/(\w+/\w+)\.html")
+    lines[:] = [line if line.lstrip().startswith(">>>") else address.sub(r":doc:`/\1`", line) for line in lines]
 
 
 def _describe(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+import textwrap
 from collections import Counter
 from functools import cache
 from types import ModuleType
@@ -13,6 +14,23 @@ from types import ModuleType
 import hookscope
 import hookscope.captures
 import hookscope.widgets
+from hookscope.captures.call import Call
+from hookscope.captures.layer import Layer
+from hookscope.captures.result import Capture
+from hookscope.captures.stats import Stats
+from hookscope.censuses.census import Census
+from hookscope.censuses.entry import HookEntry
+from hookscope.comparisons.compare import BackwardComparison
+from hookscope.explanations.explain import Explanation
+from hookscope.graphs.graph import Graph
+from hookscope.interp.attentions.maps import AttentionMap, AttentionMaps
+from hookscope.interp.edits.edit import Edit
+from hookscope.interp.profiles.result import LayerProfile, Profile
+from hookscope.interp.sweeps.result import Sweep
+from hookscope.pictures import Result
+from hookscope.recordings.call_tree import CallTree
+from hookscope.recordings.event import Event
+from hookscope.recordings.record import Recording
 from lessons.build import lesson_source
 
 # What a reader looks for -> the names, and the words people type for it.
@@ -42,6 +60,19 @@ _PAGES = {
         ("graph", "compare_backward_hooks", "profile", "explain"),
     ),
     "Tables and pictures": ("What the functions return to be looked at.", ("Table", "Picture")),
+}
+# What a call returns is documented below the call.
+_RESULTS: dict[str, tuple[type, ...]] = {
+    "capture": (Capture, Layer, Call, Stats),
+    "record": (Recording, Event, CallTree),
+    "census": (Census, HookEntry),
+    "edit": (Edit,),
+    "sweep": (Sweep,),
+    "attention": (AttentionMaps, AttentionMap),
+    "graph": (Graph,),
+    "compare_backward_hooks": (BackwardComparison,),
+    "profile": (Profile, LayerProfile),
+    "explain": (Explanation,),
 }
 _MODULES = {
     "widgets": ("Widgets for JupyterLab", "Pickers, players and playgrounds.", hookscope.widgets),
@@ -80,9 +111,36 @@ def _page(title: str, words: str, module: ModuleType, names: tuple[str, ...] | l
             parts.append(f".. autoclass:: {name}\n   :members:\n\n")
         elif callable(thing):
             parts.append(f".. autofunction:: {name}\n\n")
-        else:
-            parts.append(f".. autodata:: {name}\n   :no-value:\n\n")
+        else:  # autodoc would take the text before a colon for its type
+            text = textwrap.indent(inspect.cleandoc(type(thing).__doc__ or ""), "   ")
+            parts.append(f".. py:data:: {name}\n\n{text}\n\n")
+        parts += [_document_result(each, name) for each in _RESULTS.get(name, ())]
     return "".join(parts)
+
+
+def _document_result(result: type, by: str) -> str:
+    """What a call returns: a table of its public members, then each of them."""
+    members = list_members(result)
+    listed = "\n".join(f"   ~{result.__name__}.{member}" for member in members)
+    table = f".. autosummary::\n   :nosignatures:\n\n{listed}\n\n" if members else ""
+    return (
+        f".. currentmodule:: {result.__module__}\n\n{_title(result.__name__, '~')}"
+        f"Part of what :func:`hookscope.{by}` gives you.\n\n{table}"
+        f".. autoclass:: {result.__name__}()\n   :members: {', '.join(members)}\n   :inherited-members:\n\n"
+    )
+
+
+def list_members(result: type) -> list[str]:
+    """The public methods, properties and attributes that a class and its bases in hookscope define, in their order."""
+    found: dict[str, None] = {}
+    for base in result.__mro__:
+        if base.__module__.startswith("hookscope."):
+            fields = getattr(base, "__dataclass_fields__", {})
+            found |= dict.fromkeys(name for name in (*vars(base), *fields) if not name.startswith("_"))
+    if getattr(result, "picture", None) is Result.picture:
+        del found["picture"]  # which says that there is none
+    documented = [name for name in found if inspect.getdoc(getattr(result, name, None))]
+    return [name for name in documented if not isinstance(getattr(result, name), tuple | str | int | float)]
 
 
 def list_uses(name: str, most: int = 4) -> list[tuple[str, str]]:

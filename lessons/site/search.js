@@ -23,7 +23,7 @@ function words(text) {
 
 const TITLE = 1, SIDE = 1.5;
 /** The words of a text that count, in their order; and whether one such text stands within another. */
-const phrase = (text) => ` ${words(text).filter((word) => !STOP.has(word)).join(" ")} `;
+const phrase = (text, spell = (word) => word) => ` ${words(text).map(spell).filter((word) => !STOP.has(word)).join(" ")} `;
 const overlaps = (one, other) => one.includes(other) || (one.trim().includes(" ") && other.includes(one));
 const FIELDS = { heading: 5, asked: 4, typed: 4, page: 2, prose: 1, code: 1 };
 const sections = window.hookscopeSections.map((section) => {
@@ -35,15 +35,33 @@ const sections = window.hookscopeSections.map((section) => {
       length += 1;
     }
   }
-  return { ...section, counts, length, title: new Set(words(section.page)), typed: section.typed.split(",").map(phrase), phrases: [section.heading, section.page, ...section.asked.split(",")].map(phrase) };
+  return { ...section, counts, length, title: new Set(words(section.page)), typed: section.typed.split(",").map((each) => phrase(each)), phrases: [section.heading, section.page, ...section.asked.split(",")].map((each) => phrase(each)) };
 });
 const mean = sections.reduce((sum, section) => sum + section.length, 0) / sections.length;
 const spread = new Map();
 for (const { counts } of sections) for (const word of counts.keys()) spread.set(word, (spread.get(word) ?? 0) + 1);
 
+/** Whether two words differ by one letter: another one, one more, one less, or two that changed places. */
+function near(one, other) {
+  if (one.length > other.length) [one, other] = [other, one];
+  if (other.length - one.length > 1) return false;
+  let start = 0;
+  while (start < one.length && one[start] === other[start]) start += 1;
+  const rest = (text, skip) => text.slice(start + skip);
+  if (one.length < other.length) return rest(one, 0) === rest(other, 1);
+  return rest(one, 1) === rest(other, 1) || (one[start] === other[start + 1] && one[start + 1] === other[start] && rest(one, 2) === rest(other, 2));
+}
+/** The word itself, or the most frequent one of the site that differs from it by a letter. */
+function correct(word) {
+  if (word.length < 4 || spread.has(word) || STOP.has(word)) return word;
+  let best = word, most = 0;
+  for (const [known, count] of spread) if (count > most && near(word, known)) [best, most] = [known, count];
+  return best;
+}
+
 function search(question) {
-  const asked = [...new Set(words(question))].filter((word) => !STOP.has(word));
-  const whole = phrase(question);
+  const asked = [...new Set(words(question).map(correct))].filter((word) => !STOP.has(word));
+  const whole = phrase(question, correct);
   const scored = sections.map((section) => {
     let score = 0, hits = 0;
     for (const word of asked) {
@@ -63,21 +81,26 @@ function search(question) {
   return scored.filter(({ section }) => (taken[section.url.split("#")[0]] = (taken[section.url.split("#")[0]] ?? 0) + 1) <= 3).slice(0, 20);
 }
 
+function shorten(text) {
+  return text.length <= 240 ? text : `${text.slice(0, text.lastIndexOf(" ", 238))} …`;
+}
 function excerpt(text, question) {
-  const asked = words(question).filter((word) => !STOP.has(word));
-  const sentences = text.match(/[^.!?]+[.!?]?/g) ?? [];
+  const asked = words(question).map(correct).filter((word) => !STOP.has(word));
+  const sentences = text.split(/(?<=[.!?][”’"')]*)\s+(?=[^a-z\s])/);
   const best = sentences.map((sentence, place) => [words(sentence).filter((word) => asked.includes(word)).length, -place, sentence])
     .sort((a, b) => b[0] - a[0] || b[1] - a[1])[0];
-  return best ? best[2].trim().slice(0, 240) : "";
+  return best ? shorten(best[2].trim()) : "";
 }
 
 const input = document.getElementById("question");
 const results = document.getElementById("results");
 const found = document.getElementById("found");
+const elsewhere = document.getElementById("elsewhere");
 function show() {
   const question = input.value.trim();
   const list = question ? search(question) : [];
-  found.textContent = !question ? "" : list.length ? `${list.length} places, the best first` : `Nothing about “${question}”. Try other words.`;
+  found.textContent = !question ? "" : list.length ? `${list.length} places, the best first` : `Nothing about “${question}”. Try other words, or one of these pages:`;
+  elsewhere.hidden = !question || list.length > 0;
   results.replaceChildren(...list.map(({ section }) => {
     const link = Object.assign(document.createElement("a"), { href: section.url, textContent: section.heading });
     const where = Object.assign(document.createElement("small"), { textContent: ` ${section.page}` });

@@ -14,15 +14,24 @@ from urllib.parse import unquote, urlsplit
 from bs4 import BeautifulSoup, Tag
 from bs4.element import NavigableString
 
-# A chooser's row is an answer; what is said to teachers and contributors is seldom one.
+from hookscope_course.figures.fact_check.figure import read_claims
+
+# A chooser's row is an answer; a claim or a contributor's page seldom is.
 _WEIGHTS = {
     "91_chooser": 1.3,
-    "teaching": 0.4,
+    "90_claims": 0.6,
     "contributing": 0.3,
-    "deploy": 0.4,
     "changelog": 0.3,
     "benchmarks": 0.6,
     "limits": 0.7,
+}
+_NOT_FOR_LEARNERS = ("genindex", "search", "py-modindex", "404", "teaching/", "deploy/")
+_VERDICTS = {
+    "holds": "True",
+    "partly": "Partly true",
+    "outdated": "Outdated",
+    "wrong": "False",
+    "cannot tell": "Unclear",
 }
 _ASKED = "Also asked as: "
 _TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
@@ -40,13 +49,32 @@ def split_pages(folder: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted(folder.rglob("*.html")):
         name = path.relative_to(folder).as_posix()
-        if not name.startswith(("genindex", "search", "py-modindex")):
+        if not name.startswith(_NOT_FOR_LEARNERS):
             found += list(_split_page(path, name))
+        if name == "90_claims.html":
+            found += list(_list_claims(name))
     return found
+
+
+def _list_claims(name: str) -> Iterator[dict[str, Any]]:
+    """A section for each claim: its verdict stands before it, and what torch does is its text."""
+    for row in read_claims()["claims"].values():
+        yield {
+            "url": f"{name}#{row['id']}",
+            "page": "Claims about hooks, tested",
+            "heading": f"{_VERDICTS[row['verdict']]}: “{row['text'].rstrip('.')}”",
+            "asked": "",
+            "typed": "",
+            "prose": row["does"],
+            "code": "",
+            "weight": _WEIGHTS["90_claims"],
+        }
 
 
 def _split_page(path: Path, name: str) -> Iterator[dict[str, Any]]:
     page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+    for claim in page.select("details[id^=D]") if name == "90_claims.html" else ():
+        claim.decompose()  # without its verdict, it would read like an answer
     title = _words(page.h1) if page.h1 else name
     typed = _TYPED.get(name.removesuffix(".html"), "")
     weight = next((each for start, each in _WEIGHTS.items() if name.startswith(start)), 1.0)
