@@ -14,6 +14,7 @@ import traitlets
 from hookscope_course.figures import FactCheck
 from hookscope_course.figures.chooser.figure import GROUPS
 from hookscope_course.learner.edition import FOLDED
+from hookscope_course.saved_pictures import join_pictures
 from lessons.build import lesson_source, placeholders, teacher_pages
 from tests.shared.parsed_chapters import REFERENCES, parse_once
 from tests.shared.table_checks import for_each
@@ -75,7 +76,7 @@ def test_last_cell_shows_that_no_hook_is_left(name: str) -> None:
 def test_figures_have_alt_text_and_numbers() -> None:
     pictures = 0
     for cell in nbformat.read(PAGES["claims"].target, as_version=4).cells:
-        for output in cell.get("outputs", []):
+        for output in join_pictures(cell.get("outputs", [])):
             if "data:image/png" in output.get("data", {}).get("text/html", ""):
                 pictures += 1
                 assert re.search(r'<img alt="[^"]{20,}"', output.data["text/html"])
