@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 import shutil
 import sys
 import time
@@ -13,12 +14,15 @@ from typing import Any
 
 from sphinx.cmd.build import build_main
 
+from hookscope import samples
 from hookscope.widgets.base import HookWidget
+from hookscope_course.figures import SwitchOff
 from hookscope_course.learner.copies import MOVED, make_edition
 from hookscope_course.practice.guess_results import ORDINALS
 from hookscope_course.practice.guess_widget import GuessWidget
 from lessons.build import lesson_source
 from lessons.site import (
+    addresses,
     chapter_recordings,
     guess_recordings,
     markdown_pages,
@@ -50,6 +54,7 @@ def main(out: Path = OUT) -> int:
     status = build_main(["-q", "-W", "--keep-going", "-b", "html", str(source), str(out / "html")])
     name_levels(out / "html")
     redirect(out / "html")
+    write_missing_page(out / "html")
     markdown_pages.write(out / "html")
     found = search_index.write(out / "html")
     broken = search_index.find_broken_links(out / "html")
@@ -75,6 +80,13 @@ def redirect(folder: Path) -> None:
             f'<body><p>This page has moved: <a href="{there}">{there}</a></p></body></html>\n'
         )
         (folder / old.replace(".ipynb", ".html")).write_text(text, encoding="utf-8")
+
+
+def write_missing_page(folder: Path) -> None:
+    """Write what a server shows for an address that has no page: a search, and the pages that most people look for."""
+    base = addresses.get_site_address() or "/"
+    text = (HERE / "404.html").read_text(encoding="utf-8")
+    (folder / "404.html").write_text(text.replace("{{base}}", base), encoding="utf-8")
 
 
 def name_levels(folder: Path) -> None:
@@ -119,9 +131,18 @@ def write_source(source: Path) -> None:
         _write(source / folder / "index.md", list_folder(folder))
     _write(source / "widgets.md", make_gallery(static / "live"))
     index = (HERE / "index.md").read_text(encoding="utf-8")
-    parts = {"{{picker}}": _make_picker(), "{{cards}}": make_cards(static / "cards"), "{{toctrees}}": make_toctrees()}
-    for placeholder, text in parts.items():
-        index = index.replace(placeholder, text)
+    minutes = read_minutes()
+    parts = {
+        "minutes_00": str(minutes["00"]),
+        "hours": str(round(sum(minutes.values()) / 60)),
+        "count": str(len(minutes)),
+        "source": addresses.SOURCE,
+        "figure": make_first_figure(static / "live"),
+        "cards": make_cards(static / "cards"),
+        "toctrees": make_toctrees(),
+    }
+    for name, text in parts.items():
+        index = index.replace(f"{{{{{name}}}}}", text)
     _write(source / "index.md", index)
 
 
@@ -154,11 +175,23 @@ def make_gallery(folder: Path) -> str:
     return "\n".join(parts)
 
 
-def _make_picker() -> str:
-    """LayerPicker, alive on the first page, too."""
-    each = next(each for each in widget_recordings.LIVE_WIDGETS if each.name == "layer_picker")
-    widget = each.make()
-    return pages.make_live_element(each.name, _make_image(widget))
+def read_minutes() -> dict[str, int]:
+    """The minutes of each chapter with its exercises, by its number, as docs/course.md has them."""
+    rows = re.findall(
+        r"^\| \[(\d\d)\].*\| (\d+) \+ (\d+) \|$",
+        (lesson_source.ROOT / "docs" / "course.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    return {number: int(reading) + int(exercises) for number, reading, exercises in rows}
+
+
+def make_first_figure(folder: Path) -> str:
+    """The figure of the first screen; its recording goes into `folder`."""
+    figure = SwitchOff(samples.digit_cnn(), samples.digit(1))
+    fits = widget_recordings.record_within_limit(figure, "switch_off")
+    assert fits, "it has 32 states"
+    (folder / "switch_off.js").write_text(fits[0], encoding="utf-8")
+    return pages.make_live_element("switch_off", _make_image(figure))
 
 
 def _make_image(widget: HookWidget) -> str:
@@ -192,13 +225,7 @@ def make_toctrees() -> str:
             "benchmarks",
             "changelog",
         ],
-        "For teachers": [
-            "classroom",
-            "teaching/plan",
-            *[f"teaching/{name}" for name in chapters],
-            *pages.DEPLOY.values(),
-        ],
-        "Contribute": ["contributing"],
+        "Teach and contribute": ["classroom", "contributing"],
     }
     return "\n".join(
         f"```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{chr(10).join(names)}\n```\n"

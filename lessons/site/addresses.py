@@ -7,7 +7,13 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from urllib.parse import quote
+
+from lessons.build.lesson_source import ROOT
+
+SOURCE: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+"""The address of the repository."""
 
 
 def get_site_address() -> str:

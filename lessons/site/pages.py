@@ -13,7 +13,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from hookscope_course.learner.edition import FOLDED, is_bare_label
-from hookscope_course.practice.question import question
+from hookscope_course.practice.question import question, questions_of
 from hookscope_course.saved_pictures import join_pictures
 from lessons.build import lesson_source
 from lessons.build.lesson_source import NOTEBOOKS, ROOT
@@ -130,6 +130,9 @@ def _make_cells(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iter
         source, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
         if "edition" in tags or "hint" in tags or is_bare_label(cell):
             continue
+        if source.rstrip().endswith("\nprogress()"):
+            yield make_text_cell(make_progress())
+            continue
         if cell["cell_type"] == "code":
             yield from _make_code_cells(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))
             continue
@@ -138,6 +141,21 @@ def _make_cells(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iter
             continue
         for part in filter(str.strip, _PART.split(source)):
             yield make_text_cell(add_anchors(replace_links(part, where), cell["id"]), cell["metadata"].get("tags", []))
+
+
+def make_progress() -> str:
+    """The guesses of each chapter, which this browser remembers, in place of a cell that needs a learner's copy."""
+    rows = [
+        f'<li><a href="{lesson_source.name_of(path)}.html">{lesson_source.name_of(path)[:2]} · '
+        f"{html.escape(lesson_source.header_of(path)['title'])}</a> "
+        f'<span class="guessed" data-chapter="{lesson_source.name_of(path)[:2]}" '
+        f'data-questions="{len(questions_of(int(lesson_source.name_of(path)[:2])))}"></span></li>'
+        for path in lesson_source.chapter_files()
+    ]
+    return (
+        "<p>This browser remembers your guesses on these pages. Your own copy of the course (<code>make lab</code>) "
+        f'also remembers your exercises.</p>\n<ul class="progress">{"".join(rows)}</ul>'
+    )
 
 
 def make_fold(source: str, identity: str) -> str:
@@ -293,4 +311,12 @@ def make_document_page(path: Path) -> str:
     """A page of the repository as a page of the site."""
     where = path.relative_to(ROOT).as_posix()
     source = path.read_text(encoding="utf-8")
-    return replace_links(re.sub(r"<!--.*?-->\n?", "", source, flags=re.DOTALL), where)
+    page = replace_links(re.sub(r"<!--.*?-->\n?", "", source, flags=re.DOTALL), where)
+    return page + (_list_teachers_pages() if where == "docs/classroom.md" else "")
+
+
+def _list_teachers_pages() -> str:
+    """The pages below that for teachers, which a learner's list of pages does not show."""
+    chapters = [f"teaching/{path.parent.name}" for path in lesson_source.chapter_files()]
+    names = "\n".join(["teaching/plan", *chapters, *DEPLOY.values()])
+    return f"\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"

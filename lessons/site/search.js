@@ -21,7 +21,13 @@ function words(text) {
   return found;
 }
 
-const TITLE = 1, SIDE = 1.5;
+/** Two words as one, as somebody may type them: gradcam, cheatsheet. */
+function pairs(text) {
+  const found = text.toLowerCase().match(/[a-z0-9]+/g) ?? [];
+  return found.slice(1).map((word, place) => stem(found[place] + word));
+}
+
+const TITLE = 1, SIDE = 1.5, PASTED = 0.6, SHARED = 0.15;
 /** The words of a text that count, in their order; and whether one such text stands within another. */
 const phrase = (text, spell = (word) => word) => ` ${words(text).map(spell).filter((word) => !STOP.has(word)).join(" ")} `;
 const overlaps = (one, other) => one.includes(other) || (one.trim().includes(" ") && other.includes(one));
@@ -34,8 +40,9 @@ const sections = window.hookscopeSections.map((section) => {
       counts.set(word, (counts.get(word) ?? 0) + weight);
       length += 1;
     }
+    if (weight > 1) for (const word of pairs(section[field])) counts.set(word, (counts.get(word) ?? 0) + weight);
   }
-  return { ...section, counts, length, title: new Set(words(section.page)), typed: section.typed.split(",").map((each) => phrase(each)), phrases: [section.heading, section.page, ...section.asked.split(",")].map((each) => phrase(each)) };
+  return { ...section, flat: phrase(`${section.prose} ${section.code}`), counts, length, title: new Set(words(section.page)), typed: section.typed.split(",").map((each) => phrase(each)), phrases: [section.heading, section.page, ...section.asked.split(",")].map((each) => phrase(each)) };
 });
 const mean = sections.reduce((sum, section) => sum + section.length, 0) / sections.length;
 const spread = new Map();
@@ -53,15 +60,26 @@ function near(one, other) {
 }
 /** The word itself, or the most frequent one of the site that differs from it by a letter. */
 function correct(word) {
-  if (word.length < 4 || spread.has(word) || STOP.has(word)) return word;
+  if (word.length < 3 || spread.has(word) || STOP.has(word)) return word;
   let best = word, most = 0;
   for (const [known, count] of spread) if (count > most && near(word, known)) [best, most] = [known, count];
   return best;
 }
 
+/** How many words of the question stand side by side in a text: an error message that somebody pasted. */
+function run(flat, asked) {
+  let longest = 0;
+  for (let from = 0; from < asked.length - longest; from += 1) {
+    let to = from + longest + 1;
+    while (to <= asked.length && flat.includes(` ${asked.slice(from, to).join(" ")} `)) longest = to++ - from;
+  }
+  return longest;
+}
+
 function search(question) {
   const asked = [...new Set(words(question).map(correct))].filter((word) => !STOP.has(word));
   const whole = phrase(question, correct);
+  const inOrder = whole.trim().split(" ");
   const scored = sections.map((section) => {
     let score = 0, hits = 0;
     for (const word of asked) {
@@ -73,10 +91,21 @@ function search(question) {
     }
     // A word or two often name a page: then its title has them, or they stand side by side in what it is asked for.
     const rank = (phrases, exact) => phrases.map((each) => (each === whole ? exact : overlaps(each, whole) ? SIDE : 1));
+    // Somebody has written down that this page answers these very words.
+    const isTyped = section.typed.includes(whole);
     const side = Math.max(...rank(section.typed, 4), ...rank(section.phrases, 2));
     const named = asked.filter((word) => section.title.has(word)).length / Math.max(asked.length, 1);
-    return { section, score: score * section.weight * (hits / Math.max(asked.length, 1)) ** 0.5 * (1 + TITLE * named * named) * side };
+    const pasted = score && inOrder.length > 3 ? 1 + PASTED * Math.max(0, run(section.flat, inOrder) - 3) : 1;
+    return { section, score: pasted * score * section.weight * (hits / Math.max(asked.length, 1)) ** 0.5 * (1 + TITLE * named * named) * side + (isTyped && score ? 1000 : 0) };
   }).filter(({ score }) => score > 0).sort((a, b) => b.score - a.score);
+  // A page of which several sections answer is likelier to be the right one; the chooser's rows are pages of their own.
+  const sums = {}, counted = {};
+  for (const { section, score } of scored) {
+    const page = pageOf(section);
+    if ((counted[page] = (counted[page] ?? 0) + 1) <= 4) sums[page] = (sums[page] ?? 0) + score;
+  }
+  for (const each of scored) each.score += SHARED * Math.min(sums[pageOf(each.section)] - each.score, 3 * each.score);
+  scored.sort((a, b) => b.score - a.score);
   const taken = {};
   return scored.filter(({ section }) => (taken[section.url.split("#")[0]] = (taken[section.url.split("#")[0]] ?? 0) + 1) <= 3).slice(0, 20);
 }
@@ -84,6 +113,7 @@ function search(question) {
 function shorten(text) {
   return text.length <= 240 ? text : `${text.slice(0, text.lastIndexOf(" ", 238))} …`;
 }
+const pageOf = ({ url }) => (url.startsWith("9") ? url : url.split("#")[0]);
 function excerpt(text, question) {
   const asked = words(question).map(correct).filter((word) => !STOP.has(word));
   const sentences = text.split(/(?<=[.!?][”’"')]*)\s+(?=[^a-z\s])/);
@@ -99,7 +129,9 @@ const elsewhere = document.getElementById("elsewhere");
 function show() {
   const question = input.value.trim();
   const list = question ? search(question) : [];
-  found.textContent = !question ? "" : list.length ? `${list.length} places, the best first` : `Nothing about “${question}”. Try other words, or one of these pages:`;
+  const unknown = question ? words(question).filter((word) => !STOP.has(word) && !spread.has(correct(word))) : [];
+  const note = unknown.length ? `. No page has “${unknown.join("”, “")}”` : "";
+  found.textContent = !question ? "" : list.length ? `${list.length} places, the best first${note}` : `Nothing about “${question}”. Try other words, or one of these pages:`;
   elsewhere.hidden = !question || list.length > 0;
   results.replaceChildren(...list.map(({ section }) => {
     const link = Object.assign(document.createElement("a"), { href: section.url, textContent: section.heading });

@@ -18,7 +18,7 @@ from hookscope_course.figures.fact_check.figure import read_claims
 
 # A chooser's row is an answer; a claim or a contributor's page seldom is.
 _WEIGHTS = {
-    "91_chooser": 1.3,
+    "91_chooser": 1.1,
     "90_claims": 0.6,
     "contributing": 0.3,
     "changelog": 0.3,
@@ -34,6 +34,7 @@ _VERDICTS = {
     "cannot tell": "Unclear",
 }
 _ASKED = "Also asked as: "
+_SINCE = " · since torch "
 _TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
 _CODE = {"cell", "live", "guess", "score", "told"}
 _NO_TEXT = ("section", "script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")
@@ -84,6 +85,11 @@ def _split_page(path: Path, name: str) -> Iterator[dict[str, Any]]:
             continue
         prose, code = _split(section)
         asked = re.search(rf"{_ASKED}([^.]*)\.", prose)
+        # What stands below a chooser's answer (the hook, its release, other words for it) is found, but not shown.
+        prose, below, more = re.sub("^Fast track ", "", prose).partition(_SINCE)
+        if below:
+            prose, _, hook = prose.rpartition(". ")
+            prose, code = f"{prose}.", f"{code} {hook}{below}{more}"
         names = " ".join(str(each["id"]) for each in section.select(":scope > dl > dt[id]"))
         yield {
             "url": f"{name}#{section['id']}",

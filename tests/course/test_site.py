@@ -207,9 +207,12 @@ def test_links_lead_to_pages_and_what_is_no_page_stays_as_words() -> None:
 
 def test_the_reference_has_everything_public_once(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(reference.make_pages().values())
-    named = re.findall(r"^\.\. auto(?:class|function|data):: (\w+)$", text, re.MULTILINE)
+    named = re.findall(r"^\.\. (?:auto(?:class|function)|py:data):: (\w+)$", text, re.MULTILINE)
     assert {*hookscope.__all__} - {"widgets", "samples"} <= {*named}
     assert len(named) == len({*named})
+    for result, member in {"Capture": "estimate", "Edit": "swap", "Census": "remove_all", "Sweep": "table"}.items():
+        assert f"   ~{result}.{member}\n" in text
+        assert f".. autoclass:: {result}()\n" in text
     assert ":doc:`06 · The layer picker </06_layer_picker>`" in reference.make_pages()["widgets"]
     assert ("14_inside_a_transformer", "14 · Inside a transformer") in reference.list_uses("attention")
     monkeypatch.setattr(hookscope, "__all__", [*hookscope.__all__, "newest"])
