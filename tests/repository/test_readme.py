@@ -11,6 +11,7 @@ from PIL import Image
 
 from lessons.build import lesson_source
 from lessons.site import readme_image
+from lessons.site.__main__ import read_minutes
 from tests.shared import ROOT
 from tools import examples
 
@@ -45,10 +46,16 @@ def test_the_readme_is_read_in_a_minute() -> None:
     assert len(README.partition("```python")[0].split()) <= 170, "words before the first code"
 
 
-def test_the_readme_leads_to_every_chapter_and_page() -> None:
+def test_the_readme_leads_to_all_chapters_and_names_what_people_come_with() -> None:
     linked = {*re.findall(r"\(notebooks/(\w+)\.ipynb\)", README)}
-    pages = [*lesson_source.chapter_files(), *lesson_source.reference_files()]
-    assert sorted(linked) == sorted(lesson_source.name_of(path) for path in pages)
+    assert {lesson_source.name_of(path) for path in lesson_source.reference_files()} - {"index"} <= linked
+    assert "(docs/course.md)" in README
+    for word in ("NaN", "Grad-CAM", "TransformerLens", "remove hooks", "feature extraction", "make lab", "make test"):
+        assert word in README
+    minutes = read_minutes().values()
+    hours = round(sum(minutes) / 60)
+    said = f"The {len(minutes)} chapters take about {hours} hours, each {min(minutes)} to {max(minutes)} minutes"
+    assert said in " ".join(README.split())
 
 
 def test_the_image_moves_and_is_small() -> None:

@@ -126,6 +126,22 @@ def test_the_library_alone_stays_light(wheel: Path) -> None:
     assert re.findall(r"^Version: (.*)", metadata, re.MULTILINE) == [hookscope.__version__]
 
 
+def test_the_links_of_the_description_lead_somewhere(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        (metadata,) = (file.read(name).decode() for name in file.namelist() if name.endswith(".dist-info/METADATA"))
+    head, _, text = metadata.partition("\n\n")
+    urls = dict(re.findall(r"^Project-URL: (\w+), (.+)$", head, re.MULTILINE))
+    assert {*urls} == {"Documentation", "Source", "Issues", "Changelog"}
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 20
+    for link in links:
+        kind, _, path = link.removeprefix(f"{urls['Source']}/").partition("/main/")
+        if link.startswith(urls["Documentation"]):
+            continue
+        assert kind in ("blob", "raw")
+        assert (ROOT / path.partition("#")[0]).exists(), link
+
+
 def test_twine_finds_no_fault(wheel: Path, sdist: Path) -> None:
     command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
