@@ -333,7 +333,7 @@ def test_the_river_answers_its_own_texts_on_the_site() -> None:
     assert "texts of your own need a kernel" in words
     record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
     assert set(record["answers"]) == {json.dumps([text]) for text in river._texts}
-    assert (record["controls"], record["quiet"]) == (["text"], ["token", "depth", "tap"])
+    assert (record["controls"], record["quiet"]) == (["text"], ["token", "depth", "tap", "head"])
     assert {*re.findall(r"put\(model, \{ ?(\w+)", record["esm"])} <= {"text", "token", "depth", "tap"}
     assert river.text == "the dogs near the cat", "it is left as it was"
     assert len(script) < widget_recordings.MAX_CHARACTERS / 4

@@ -136,3 +136,23 @@ def test_with_less_motion_the_drop_is_there_at_once(figures: FigurePage) -> None
         figures.told("print(river.depth)", "1")
     finally:
         figures.page.emulate_media(reduced_motion="null")
+
+
+def test_arcs_of_the_chosen_head(figures: FigurePage) -> None:
+    arched = "arched = ResidualRiver(lm, 'the dogs near the cat', head='blocks.1.attn, head 0')\narched"
+    plain = draw(figures, "ResidualRiver", arched.replace("head='blocks.1.attn, head 0'", "lens=False"), arched)
+    expect(plain.locator(".rr-arcs path")).to_have_count(0)
+    stage = figures.stage("The residual river", 2)
+    look, arcs = stage.locator(".rr-look"), stage.locator(".rr-arcs path")
+    expect(look).to_have_text(figures.kernel("print(arched._say_look())").strip())
+    places = arcs.evaluate_all("arcs => arcs.map((arc) => parseFloat(arc.style.strokeWidth))")
+    weights = figures.kernel("print([w for w in arched._found['looks'][arched.head][5] if w >= 0.01])").strip()
+    assert str([round((wide - 1) / 9, 2) for wide in places]) == weights
+    picker = stage.get_by_label("Arcs", exact=True)
+    picker.focus()
+    figures.page.keyboard.press("ArrowDown")
+    figures.told("print(arched.head)", "blocks.1.attn, head 1")
+    stage.get_by_role("group", name="Words of the text").get_by_role("button", name="dogs").click()
+    expect(look).to_have_text(figures.kernel("print(arched._say_look())").strip())
+    picker.select_option("")
+    expect(arcs).to_have_count(0)

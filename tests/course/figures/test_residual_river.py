@@ -104,6 +104,27 @@ def stage_of(tap):
     return {"blocks.0.norm2": 1, "blocks.0": 2, "blocks.1.norm2": 3, "blocks.1": 4}[tap]
 
 
+def test_the_arcs_are_the_weights_of_the_model(lm, river):
+    assert river._heads == []
+    with pytest.raises(ValueError, match="there are: none"):
+        river.head = "blocks.1.attn, head 0"
+    arched = ResidualRiver(lm, TEXT, head="blocks.1.attn, head 0")
+    assert len(arched._heads) == 8
+    for text in EXAMPLES:
+        maps = hookscope.attention(lm, samples.story_tokens(text))
+        for name in arched._heads:
+            layer, head = name.split(", head ")
+            weights = maps[layer].weights[0, int(head)]
+            for row, found in enumerate(arched._texts[text]["looks"][name]):
+                assert found == pytest.approx(weights[row, : row + 1].tolist(), abs=0.006)
+    assert "row 5, cat, takes 9" in arched.alt
+    assert "from row 2, dogs." in arched.alt
+    assert arched.numbers()[-4]["weight"] == max(row.get("weight", 0) for row in arched.numbers()) > 0.9
+    assert arched.png != river.png
+    arched.head = ""
+    assert "takes" not in arched.alt
+
+
 def test_additions_and_sums_are_told_apart(river):
     gets = {name: tap["gets"] for name, tap in river._taps.items()}
     assert [name for name, what in gets.items() if what == "sum"] == [

@@ -20,6 +20,10 @@ function draw(model, el) {
   const holder = h("div");
   const detail = h("div", { class: "rr-detail", role: "status" });
   const line = h("div", { class: "rr-line", role: "group", "aria-label": "Words of the text; choose one" });
+  const heads = model.get("_heads");
+  const arcs = s("svg", { class: "rr-arcs", "aria-hidden": "true" });
+  const look = h("p", { class: "rr-look", role: "status" });
+  const lines = h("div", { class: heads.length ? "rr-lines rr-arched" : "rr-lines" }, line, heads.length ? arcs : null);
   const examples = h("datalist", {});
   const { entry, parts: reader } = textBox((value) => ask(value));
   const texts = h("div", { class: "sc-player" }, ...reader, examples);
@@ -194,6 +198,27 @@ function draw(model, el) {
     play.show();
   };
 
+  /** Arcs from the chosen word to those that the chosen head looks at. The weights are recorded, up to each row. */
+  const arch = () => {
+    if (!heads.length) return;
+    const [head, at, all] = [model.get("head"), row(), found().words];
+    const weights = head ? found().looks[head][at] : [];
+    const spots = [...line.children].map((each) => [each.offsetLeft + each.offsetWidth / 2, each.offsetTop - 3]);
+    arcs.setAttribute("viewBox", `0 0 ${lines.offsetWidth || 1} ${lines.offsetHeight || 1}`);
+    arcs.replaceChildren(...weights.flatMap((weight, other) => {
+      if (weight < 0.01 || !spots[at] || !spots[other]) return [];
+      let [[x, y], [a, b]] = [spots[at], spots[other]];
+      const up = Math.min(76, 24 + 0.26 * Math.abs(x - a));
+      if (at === other) [x, a] = [x - 12, a + 12];
+      return [s("path", { d: `M${x} ${y}C${x} ${y - up} ${a} ${b - up} ${a} ${b}`, style: `stroke-width: ${1 + 9 * weight}px; opacity: ${0.35 + 0.65 * weight}` })];
+    }));
+    [...line.children].forEach((each, other) => {
+      each.querySelector(".rr-share").textContent = head ? (other < weights.length ? percent(weights[other]) : "–") : "";
+    });
+    const taken = weights.flatMap((weight, other) => (weight < 0.05 ? [] : [`${percent(weight)} from row ${other}, ${all[other]}`]));
+    look.textContent = head ? `${head}: row ${at}, ${all[at]}, takes ${taken.join("; ")}.` : "Choose a head: from which rows does it take something?";
+  };
+
   const fill = () => {
     if (document.activeElement !== entry) entry.value = model.get("text");
     examples.replaceChildren(...Object.keys(model.get("_texts")).map((value) => h("option", { value })));
@@ -207,16 +232,21 @@ function draw(model, el) {
         event.stopPropagation();
         if (next >= 0 && next < found().words.length) choose(next);
       }, ...ownKeys,
-    }, h("span", { class: "rr-place", "aria-hidden": "true" }, String(at)), word)));
+    }, h("span", { class: "rr-place", "aria-hidden": "true" }, String(at)), word, heads.length ? h("span", { class: "rr-share", "aria-hidden": "true" }) : null)));
+    arch();
   };
   const mend = () => {
     [...line.children].forEach((element, at) => {
       element.setAttribute("aria-pressed", String(at === row()));
       element.tabIndex = at === row() ? 0 : -1;
     });
+    arch();
   };
 
-  const figure = h("div", { class: "sc-figure rr-figure" }, texts, line, say, holder, play.element, detail);
+  const pick = heads.length ? choice(model, "head", [["", "none"], ...heads.map((name) => [name, name])]) : null;
+  pick?.addEventListener("keydown", (event) => event.stopPropagation()); // arrows choose a head and do not move the drop
+  if (pick) texts.append(field("Arcs", pick));
+  const figure = h("div", { class: "sc-figure rr-figure" }, texts, lines, pick ? look : null, say, holder, play.element, detail);
   figure.addEventListener("keydown", play.keys);
   const root = stage(model, el, "The residual river", figure);
   root.classList.add("hs-alone"); // what was recorded is on the page
@@ -227,6 +257,10 @@ function draw(model, el) {
     show();
   });
   cleanups.get(model)?.push(() => drop.stop());
+  const sizes = new ResizeObserver(arch); // the words wrap where there is no room
+  sizes.observe(lines);
+  cleanups.get(model)?.push(() => sizes.disconnect());
+  listen(model, root, "head", arch);
   listen(model, root, "text _texts", () => { fill(); show(); });
   listen(model, root, "token depth tap", () => { mend(); if (svg.dataset.moves !== "true") show(); });
   listen(model, root, "lens", () => { build(); show(); });

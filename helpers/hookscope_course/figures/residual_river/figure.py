@@ -11,6 +11,7 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
+import hookscope
 from hookscope.pictures.colors import FORWARD, FORWARD_SOFT, FRAME, HOOK, LINE, MUTED, RIGHT
 from hookscope.pictures.picture import Rows
 from hookscope.samples import STORY_WORDS, StoryLM, story_tokens, story_words
@@ -30,6 +31,7 @@ EXAMPLES = (
 )
 """Texts that are always recorded, so that a page without a kernel can show them."""
 _TOP = 3
+_STRIP = 130  # pixels below the still river for the words and their arcs
 
 
 class StreamOfText(NamedTuple):
@@ -41,6 +43,7 @@ class StreamOfText(NamedTuple):
         own: for each block, the norm of `output - args[0]`.
         stream: the norm of the stream: of the embedding, and after each part of a block.
         top: as `stream`, the words that the lens puts on top, with their probabilities.
+        looks: for each head and position, the attention weights of the positions up to it.
 
     """
 
@@ -49,6 +52,7 @@ class StreamOfText(NamedTuple):
     own: dict[str, list[float]]
     stream: list[list[float]]
     top: list[list[list[tuple[str, float]]]]
+    looks: dict[str, list[list[float]]]
 
 
 def read_stream(model: StoryLM, text: str) -> StreamOfText:
@@ -109,7 +113,18 @@ def read_stream(model: StoryLM, text: str) -> StreamOfText:
             ]
             for found in chances
         ],
+        {
+            _name_head(name, head): [
+                [round(value, 2) for value in row[: at + 1]] for at, row in enumerate(weights.tolist())
+            ]
+            for name, each in hookscope.attention(model, tokens).items()
+            for head, weights in enumerate(each.weights[0])
+        },
     )
+
+
+def _name_head(layer: str, head: int) -> str:
+    return f"{layer}, head {head}"
 
 
 def _list_texts(river: ResidualRiver) -> Iterator[Choice]:
@@ -125,6 +140,7 @@ class ResidualRiver(HookWidget):
         model: a `samples.StoryLM`. Its weights and hooks stay the same.
         text: words of its vocabulary.
         lens: whether the pipes with the words are there.
+        head: the head whose arcs are drawn, such as "blocks.1.attn, head 0"; '' for none, None to offer no heads.
 
     Attributes:
         text: the text that flows.
@@ -133,7 +149,7 @@ class ResidualRiver(HookWidget):
         tap: the name of the tap that was clicked; '' if none.
 
     Raises:
-        ValueError: the model does not know a word, or there is no such tap.
+        ValueError: the model does not know a word, or there is no such tap or head.
 
     Example:
         >>> from hookscope import samples
@@ -153,7 +169,7 @@ class ResidualRiver(HookWidget):
             "The texts of the list are answered from a recording of the real model; texts of your own need a kernel "
             "(`make lab`).": _list_texts
         },
-        quiet=("token", "depth", "tap"),
+        quiet=("token", "depth", "tap", "head"),
         unseen=("png",),
     )
 
@@ -161,13 +177,15 @@ class ResidualRiver(HookWidget):
     token: Any = traitlets.Int(0).tag(sync=True)
     depth: Any = traitlets.Int(0).tag(sync=True)
     tap: Any = traitlets.Unicode("").tag(sync=True)
+    head: Any = traitlets.Unicode("").tag(sync=True)
     lens: Any = traitlets.Bool(True).tag(sync=True)
     _texts: Any = traitlets.Dict().tag(sync=True)  # what was found, by text
+    _heads: Any = traitlets.List().tag(sync=True)  # names of heads that can be chosen
     _stages: Any = traitlets.List().tag(sync=True)
     _taps: Any = traitlets.Dict().tag(sync=True)  # name: what a hook gets, a sentence, lines of code
     _layouts: Any = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: StoryLM, text: str = EXAMPLES[0], lens: bool = True) -> None:
+    def __init__(self, model: StoryLM, text: str = EXAMPLES[0], lens: bool = True, head: str | None = None) -> None:
         text = " ".join(text.split())
         self._model, self._blocks, self._read = model, len(model.blocks), text
         parts = [f"blocks.{block}.{part}" for block in range(self._blocks) for part in ("attn", "mlp")]
@@ -176,11 +194,13 @@ class ResidualRiver(HookWidget):
             text=text,
             lens=lens,
             _texts=texts,
+            _heads=[] if head is None else list(texts[text]["looks"]),
             _stages=["embedding", *parts],
             _taps=_describe_taps(self._blocks),
             _layouts={name: place_river(self._blocks, name == "narrow") for name in ("wide", "narrow")},
         )
         self.token, self.depth = len(self._found["words"]) - 1, len(parts)
+        self.head = head or ""
         self._describe()
 
     @property
@@ -230,7 +250,14 @@ class ResidualRiver(HookWidget):
             raise ValueError(f"there is no tap {name!r}; there are: {', '.join(self._taps)}")
         return name
 
-    @traitlets.observe("text", "token", "depth", "tap", "lens")
+    @traitlets.validate("head")
+    def _check_head(self, proposal: Mapping[str, Any]) -> str:
+        name = str(proposal["value"])
+        if name and name not in self._heads:
+            raise ValueError(f"there is no head {name!r}; there are: {'; '.join(self._heads) or 'none'}")
+        return name
+
+    @traitlets.observe("text", "token", "depth", "tap", "head", "lens")
     def _on_change(self, change: Mapping[str, Any]) -> None:
         if change["name"] == "text":
             before, self._read = self._read, self.text
@@ -253,10 +280,19 @@ class ResidualRiver(HookWidget):
             said += f" The lens reads: {word}, {_percent(chance)}."
         return said
 
+    def _say_look(self) -> str:
+        """Say from which rows the chosen head takes at least 5 %."""
+        if not self.head:
+            return ""
+        words, row = self._found["words"], self.token
+        taken = enumerate(self._found["looks"][self.head][row])
+        parts = [f"{_percent(weight)} from row {at}, {words[at]}" for at, weight in taken if weight >= 0.05]
+        return f"{self.head}: row {row}, {words[row]}, takes {'; '.join(parts)}."
+
     def _describe(self) -> None:
         where = " A pipe at each depth shows the word that the lens reads there." if self.lens else ""
         begin = f"The residual stream as a river, a row for each block of the model, for {self.text!r}."
-        self.alt = f"{begin}{where} {self._say()}"
+        self.alt = " ".join(filter(None, (f"{begin}{where}", self._say(), self._say_look())))
 
     def summary(self) -> str:
         """Say where the drop is."""
@@ -276,6 +312,9 @@ class ResidualRiver(HookWidget):
             )
             if self.lens:
                 rows[-1]["the lens reads"] = _list_words(found["top"][depth][row])
+        if self.head:
+            for at, weight in enumerate(found["looks"][self.head][row]):
+                rows.append({self.head: f"row {at}, {found['words'][at]}", "weight": weight})
         return rows
 
     # Drawn on request only: most pages show the widget.
@@ -286,7 +325,8 @@ class ResidualRiver(HookWidget):
 
     def _still(self) -> bytes:
         layout, found, row = self._layouts["wide"], self._found, self.token
-        if not (sheet := Sheet.open(layout["size"])):
+        width, height = layout["size"]
+        if not (sheet := Sheet.open([width, height + (_STRIP if self.head else 0)])):
             return b""
         for x, y, w, h, title, (left, base) in layout["frames"]:
             sheet.panel(x, y, w, h, rounding=8, facecolor=FRAME, edgecolor=LINE, zorder=0)
@@ -319,7 +359,34 @@ class ResidualRiver(HookWidget):
         sheet.box(x, y, w, h, rounding=8, facecolor=FORWARD_SOFT, edgecolor=FORWARD, linewidth=1.5, zorder=3)
         sheet.write([x, y - 8], "says", 8.5, MUTED)
         sheet.write([x, y + 8], final if self.lens else "?", 10.5, weight="bold")
+        if self.head:
+            self._draw_arcs(sheet, width, height + _STRIP - 24)
         return sheet.png(self.alt)
+
+    def _draw_arcs(self, sheet: Sheet, width: float, base: float) -> None:
+        """Draw the words below the river, and an arc from the current one to each that the head looks at."""
+        words, row = self._found["words"], self.token
+        pitch = min(110.0, (width - 40) / len(words))
+        places = [width / 2 + pitch * (at - (len(words) - 1) / 2) for at in range(len(words))]
+        for at, weight in enumerate(self._found["looks"][self.head][row]):
+            if weight >= 0.01:
+                look = {"color": FORWARD, "linewidth": 1 + 7 * weight, "alpha": 0.35 + 0.65 * weight}
+                sheet.line(_bend(places[row], places[at], base - 26), zorder=1, **look)
+            sheet.write([places[at], base + 14], _percent(weight), 8.5, MUTED)
+        for at, word in enumerate(words):
+            look = {"facecolor": FORWARD_SOFT if at == row else "white", "edgecolor": FORWARD if at == row else LINE}
+            sheet.box(places[at], base - 12, pitch - 8, 26, rounding=8, zorder=3, **look)
+            sheet.write([places[at], base - 12], word, 10)
+        sheet.write([20, base - _STRIP + 40], self.head, 9, MUTED, ha="left")
+
+
+def _bend(start: float, end: float, y: float) -> list[list[float]]:
+    """Return points of an arc over the words; over a single word, of a loop."""
+    high = min(64.0, 18 + 0.2 * abs(end - start))
+    if start == end:
+        start, end = start - 12, end + 12
+    steps = [step / 24 for step in range(25)]
+    return [[start + (end - start) * step, y - 4 * high * step * (1 - step)] for step in steps]
 
 
 def _percent(chance: float) -> str:

@@ -18,12 +18,13 @@ def list_river_boxes(layout: Mapping[str, Any]) -> Layout:
 
 PROMISES: dict[str, Promises] = {
     "ResidualRiver": Promises(
-        lambda net: ResidualRiver(net, "the dogs near the cat"),
-        {"text": "the bakers", "token": 1, "depth": 2, "tap": "blocks.0"},
+        lambda net: ResidualRiver(net, "the dogs near the cat", head=""),
+        {"text": "the bakers", "token": 1, "depth": 2, "tap": "blocks.0", "head": "blocks.1.attn, head 0"},
         refused=(
             ("token", 6, "there are 6, counted from 0"),
             ("depth", -1, "there are 5, counted from 0"),
             ("tap", "blocks.2", "there are: tokens, positions, blocks.0.attn"),
+            ("head", "blocks.1.attn", "there are: blocks.0.attn, head 0; blocks.0.attn, head 1"),
             ("text", "the dgos", "did you mean 'dogs'"),
             ("text", " ".join(["the"] * 50), "the model reads at most 40"),
         ),
