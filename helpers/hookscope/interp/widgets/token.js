@@ -56,8 +56,9 @@ function textOf(model) {
       if (place === chosen || !places[chosen] || weight < 0.005) return;
       const [[x, y], [toX, toY]] = [places[chosen], places[place]];
       const path = document.createElementNS(SVG, "path");
-      path.setAttribute("d", `M${x} ${y} C${x} ${y - 16}, ${toX} ${toY - 16}, ${toX} ${toY}`);
-      path.setAttribute("stroke-width", String(1 + 5 * Math.min(1, weight)));
+      const up = Math.min(52, 20 + 0.2 * Math.abs(x - toX));
+      path.setAttribute("d", `M${x} ${y} C${x} ${y - up}, ${toX} ${toY - up}, ${toX} ${toY}`);
+      path.setAttribute("stroke-width", String(1 + 7 * Math.min(1, weight)));
       path.setAttribute("opacity", String(0.25 + 0.75 * Math.min(1, weight)));
       drawn.push(path);
     });
@@ -175,6 +176,8 @@ function attentionOf(model) {
   const look = choice(model, "look", [["lines", "lines from the token"], ["map", "map of all tokens"]]);
   const fields = [field("Attention", of), field("Head", head), field("as", look)];
   const said = h("p", { class: "tk-looked", role: "status" });
+  const checked = h("p");
+  const check = h("details", { class: "hs-plain" }, h("summary", {}, "How exact are these weights?"), checked);
   const body = h("tbody");
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "top keys"), h("th", { scope: "col" }, "weight"))), body);
   const mark = h("div", { class: "tk-cell", "aria-hidden": "true" });
@@ -188,6 +191,8 @@ function attentionOf(model) {
   };
   const show = () => {
     said.textContent = model.get("_attention_text");
+    checked.textContent = model.get("_attention_check");
+    check.hidden = !checked.textContent;
     table.hidden = !model.get("_attention_rows").length;
     body.replaceChildren(...model.get("_attention_rows").map(([key, weight]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, weight))));
     map.hidden = !model.get("look_png").byteLength;
@@ -203,9 +208,9 @@ function attentionOf(model) {
   show();
   point();
   listen(model, table, "_maps _heads", offer);
-  listen(model, table, "_attention_text _attention_rows look_png", show);
+  listen(model, table, "_attention_text _attention_check _attention_rows look_png", show);
   listen(model, table, "_look_size _look_box token", point);
-  return [h("div", { class: "hs-row" }, ...fields), h("div", { class: "tk-attention" }, said, h("div", { class: "hs-columns" }, table, map))];
+  return [h("div", { class: "hs-row" }, ...fields), h("div", { class: "tk-attention" }, said, h("div", { class: "hs-columns" }, table, map), check)];
 }
 
 /** A box for a text of the reader's own, if there is a tokenizer. */

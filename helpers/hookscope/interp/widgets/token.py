@@ -23,11 +23,12 @@ from hookscope.interp.widgets.token_view import (
     list_predictions,
     list_values,
     select_values,
+    write_words,
 )
 from hookscope.layers import Which
 from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
-from hookscope.pictures.picture import Rows, as_text
+from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import assets, show_errors
 from hookscope.widgets.code_panel import CodeWidget, write_output_code
 from hookscope.widgets.module_rows import format_warnings
@@ -101,6 +102,7 @@ class TokenPicker(CodeWidget):
     _weights: Any = traitlets.List().tag(sync=True)  # attention from the current token to each token
     _attention_rows: Any = traitlets.List().tag(sync=True)  # [key, weight], largest first
     _attention_text = traitlets.Unicode().tag(sync=True)
+    _attention_check = traitlets.Unicode().tag(sync=True)  # how exact the weights are
     _notes: Any = traitlets.List().tag(sync=True)
     look_png = traitlets.Bytes(b"").tag(sync=True)
     look_alt = traitlets.Unicode().tag(sync=True)
@@ -317,12 +319,12 @@ class TokenPicker(CodeWidget):
             self._is_updating = before
 
     def _format_predictions(self) -> list[list[Any]]:
-        """Return the rows of words as text, because JSON has no NaN."""
+        """Return the rows of words as text for the page."""
         short = dict(zip(self._labels.layers, self._labels.short, strict=True))
         rows = []
         for row in self.predictions():
             layer, after = str(row.pop("layer")), row.pop("after", "")
-            rows.append([layer, f"{short[layer]} {after}".strip(), [*map(as_text, row.values())]])
+            rows.append([layer, f"{short[layer]} {after}".strip(), write_words(row)])
         return rows
 
     def _show_map(self) -> None:
@@ -359,7 +361,7 @@ class TokenPicker(CodeWidget):
         if self.attention not in self._maps:  # keep the position in the list, for example self-attention
             self.attention = self._maps[min(place, len(found) - 1)] if found else ""
         if not found:
-            self._heads, self._weights, self._attention_rows = 0, [], []
+            self._heads, self._weights, self._attention_rows, self._attention_check = 0, [], [], ""
             self._attention_text = f"This layer has no attention map: {self._streams.why_no_map(self._row)}."
             self.look_png, self.look_alt, self._attention_key = b"", "", ()
             return
@@ -368,7 +370,8 @@ class TokenPicker(CodeWidget):
         self.head = min(self.head, self._heads - 1)
         seen = list_attention(each, self.sample, self.head, self.token, self._labels)
         self._weights, self._attention_rows = seen.weights, seen.rows
-        self._attention_text = " ".join([seen.text, *map(_to_sentence, [each.check, *each.notes])])
+        self._attention_text = " ".join([seen.text, *map(_to_sentence, each.notes)])
+        self._attention_check = _to_sentence(each.check)
         key = (self.attention, self.sample, self.head, self.width) if self.look == MAP else ()
         if key != self._attention_key:
             self.look_png, self.look_alt = b"", ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -29,6 +29,7 @@ __all__ = [
     "list_predictions",
     "list_values",
     "select_values",
+    "write_words",
 ]
 
 SHOWS = {
@@ -112,15 +113,15 @@ def draw_map(values: Tensor, show: str, names: MapLabels, title: str, width: int
     picture = draw_heatmap(values.numpy(), names.short, columns, log=log, low=None if log else 0.0, width=width)
     by = ", on a log scale" if log else ""
     alike = picture.ends[0] == picture.ends[1]
-    scale = f"from {picture.ends[0]} (dark) to {picture.ends[1]} (bright){by}"
-    scale = f"{picture.ends[0]} everywhere" if alike else scale
+    dark, bright = (_shorten(float(end)) for end in picture.ends)
+    scale = f"{dark} everywhere" if alike else f"from {dark} (dark) to {bright} (bright){by}"
     caption = f"{SHOWS[show].capitalize()}: {scale}. Rows are layers, columns are tokens."
     if bool(values.isnan().any()):
         caption += " Black cells have no value."
     known = values.nan_to_num(-math.inf)  # so that NaN is not the largest
     layer, token = divmod(int(known.argmax()), values.shape[1])
     where = f"{names.layers[layer]}, token {names.token(token)}"
-    greatest = f"brighter is larger. The largest, {as_text(float(values[layer, token]))}, is at {where}."
+    greatest = f"brighter is larger. The largest, {_shorten(float(values[layer, token]))}, is at {where}."
     alt = (
         f"Token map of {title}: {SHOWS[show]}, {values.shape[0]} layers as rows, from {names.layers[0]} to "
         f"{names.layers[-1]}, by {values.shape[1]} tokens as columns, {f'{scale}.' if alike else greatest}"
@@ -167,20 +168,36 @@ def list_predictions(reading: Reading, token: int, names: MapLabels, words: Word
 
 
 def describe_token(reading: Reading, layer: int, token: int, names: MapLabels, words: WordTable) -> str:
-    """Describe a token at a layer in one line."""
-    facts = [f"norm {as_text(float(reading.norm[layer, token]))}"]
-    if not math.isnan(change := float(reading.change[layer, token])):
-        facts.append(f"changed by {as_text(change)} × its norm before")
+    """Describe a token at a layer in at most three sentences."""
+    said = f"{names.layers[layer]}, token {names.token(token)}: the stream has the norm "
+    said += _shorten(float(reading.norm[layer, token]))
     if reading.attention is not None and reading.mlp is not None:
-        adds = (as_text(float(part[layer, token])) for part in (reading.attention, reading.mlp))
-        facts.append("attention adds {}, the MLP {}".format(*adds))
+        adds = (_shorten(float(part[layer, token])) for part in (reading.attention, reading.mlp))
+        said += "; attention adds {}, the MLP {}".format(*adds)
+    elif not math.isnan(change := float(reading.change[layer, token])):
+        said += f"; the layer changed it by {_shorten(change)} times the norm before"
+    chances = []
     if reading.final is not None and reading.final_probability is not None:
         word = shorten_token(words[int(reading.final[token])], _LETTERS)
-        facts.append(f"p({word!r}) = {as_text(float(reading.final_probability[layer, token]))}, the predicted word")
+        chances.append(f"{_percent(float(reading.final_probability[layer, token]))} to {word!r}, the word at the end")
     if reading.next_probability is not None and token + 1 < len(names.tokens):
-        chance = as_text(float(reading.next_probability[layer, token]))
-        facts.append(f"p({names.token(token + 1)!r}) = {chance}, the next word")
-    return f"{names.layers[layer]}, token {names.token(token)}: {'; '.join(facts)}"
+        chance = _percent(float(reading.next_probability[layer, token]))
+        chances.append(f"{chance} to {names.token(token + 1)!r}, the next word of the text")
+    return f"{said}. The lens gives {', and '.join(chances)}." if chances else f"{said}."
+
+
+def write_words(row: Mapping[str, object]) -> list[str]:
+    """Return the words of a row of `list_predictions`, each with its probability, as text."""
+    return [_percent(value) if isinstance(value, float) else str(value) for value in row.values()]
+
+
+def _shorten(value: float) -> str:
+    """Write a number with three digits."""
+    return as_text(float(f"{value:.3g}"))
+
+
+def _percent(chance: float) -> str:
+    return "nan" if math.isnan(chance) else "< 1 %" if 0 < chance < 0.005 else f"{100 * chance:.0f} %"
 
 
 def list_attention(shown: AttentionMap, sample: int, head: int, token: int, names: MapLabels) -> TokenAttention:
@@ -193,7 +210,7 @@ def list_attention(shown: AttentionMap, sample: int, head: int, token: int, name
         return TokenAttention([], [], f"{text}: its row is fully masked.")
     top = weights.nan_to_num(-1.0).topk(min(_KEYS, len(weights)))
     rows = [
-        [names.token(key) if alike else f"key {key}", as_text(weight)]
+        [names.token(key) if alike else f"key {key}", _percent(weight)]
         for key, weight in zip(top.indices.tolist(), top.values.tolist(), strict=True)
     ]
     if not alike:

@@ -68,7 +68,8 @@ def test_alike_numbers_have_no_greatest() -> None:
 def test_it_says_how_far_the_weights_were_checked() -> None:
     tokens = samples.story_tokens("the dogs near the cat")
     picker = TokenPicker(samples.story_lm(), tokens, vocabulary=samples.STORY_WORDS)
-    assert "Weights @ v differs from the result of the call by at most " in picker._attention_text
+    assert "Weights @ v differs from the result of the call by at most " in picker._attention_check
+    assert "Weights" not in picker._attention_text
     picker.look = "map"
     assert "The largest of a query with several keys is from " in picker.look_alt  # not that of the first token
 
