@@ -12,6 +12,23 @@ WORDS, TOKENS = samples.STORY_WORDS, samples.story_tokens
 
 
 @torch.no_grad()
+def test_the_number_follows_head_0(says):
+    says("The columns differ, but the rows do not.")
+    lm, many = samples.story_lm(), [WORDS.index(verb) for verb in ("run", "sleep", "sing", "wait")]
+    for pair in (("dogs", "dog"), ("birds", "bird")):
+        tokens = [TOKENS(f"the {noun} near the cat") for noun in pair]
+        with hookscope.capture(lm, "blocks.1.attn.proj", inputs=True) as seen:
+            lm(torch.cat(tokens))
+        values = seen["blocks.1.attn.proj"].args[0][..., :16]
+        for text in tokens:
+            for source, plural in zip(values, (True, False), strict=True):
+                with hookscope.edit(lm) as edited:
+                    edited.set("blocks.1.attn.proj", source, hookscope.at[..., :16], to="input")
+                    likely = lm(text)[0, -1].softmax(-1)[many].sum().item()
+                assert likely > 0.9 if plural else likely < 0.1
+
+
+@torch.no_grad()
 def test_what_heads_do_alone_and_together(says):
     says(
         "the probability of *Mary* changes by less than 0.02.",

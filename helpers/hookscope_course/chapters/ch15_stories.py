@@ -16,6 +16,8 @@ from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 
 __all__ = ["Gifts", "draw_falls", "gift_stories", "heads_table", "repeated_rows"]
 
+_AXIS = (-6.0, 11.0)  # of the figures of falls
+
 
 class Gifts(NamedTuple):
     """Stories about a gift.
@@ -118,6 +120,10 @@ def draw_falls(falls: Mapping[str, Tensor], yours: Mapping[str, Tensor]) -> Pict
         row = {"falls with": name, "your story": f"{yours[name].item():.2f}", "mean": f"{numbers.mean().item():.2f}"}
         row |= {"lowest": f"{numbers.min().item():.2f}", "highest": f"{numbers.max().item():.2f}"}
         rows.append({**row, "at least as large as yours": f"{large:.0%}"})
+    # Figures of the same stories have one axis, so that they can be compared.
+    ends = [each for numbers in (*falls.values(), *yours.values()) for each in numbers.flatten().tolist()]
+    low, high = _AXIS
+    axes.set_xlim(min(low, *ends), max(high, *ends))
     axes.axvline(0, color=LINE, linewidth=1, zorder=0)
     axes.set(
         yticks=range(len(falls)),
