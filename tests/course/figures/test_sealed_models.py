@@ -109,16 +109,36 @@ def test_points() -> None:
     boxes.ask("census")
     boxes.ask("census")
     assert boxes.points == 4, "the same question costs once"
-    assert boxes.accuse(other, mistake) == "The mistake is right, the layer is not."
+    assert boxes.accuse(other, mistake).startswith("The mistake is right, the layer is not. ")
     assert boxes.points == 2
     wrong = next(each.name for each in MISTAKES if each.name != mistake)
-    assert boxes.accuse(layer, wrong) == "The layer is right, the mistake is not."
+    assert boxes.accuse(layer, wrong).startswith("The layer is right, the mistake is not. ")
     assert (boxes.points, boxes.score) == (0, 0)
     assert boxes.accuse(layer, mistake) == f"Right: {layer}, {mistake}. 0 of 5 points."
     boxes.box = 2
     assert boxes.accuse(*boxes._right(2)).endswith("5 of 5 points.")
     assert boxes.score == 5
     assert "open: 1, 2; 5 of 20 points" in repr(boxes)
+
+
+def test_a_wrong_guess_gets_a_reason_that_the_learner_could_have_seen() -> None:
+    for box in BOXES:
+        truth = Puzzle(box, "mix", box.kinds[0])
+        for layer, mistake in product(LAYERS, MISTAKES):
+            if (layer, mistake) == (truth.layer, truth.mistake):
+                continue
+            reason = truth.explain(layer, mistake)
+            if mistake not in box.mistakes:
+                assert f"“{next(each.title for each in BOXES if mistake in each.mistakes)}”" in reason
+                continue
+            guess = Puzzle(box, layer, box.kinds[box.mistakes.index(mistake)])
+            named = [question for question in QUESTIONS if f"`{question}`" in reason]
+            assert named
+            assert all(guess.answer(question) != truth.answer(question) for question in named)
+    boxes = SealedModels()
+    for _ in range(2):
+        said = boxes.accuse("gate", "it is never called")
+    assert said.endswith("With your guess, `record` shows no rows for `gate`. In this box it shows 1 row.")
 
 
 def test_another_seed_makes_other_boxes_and_the_same_seed_the_same() -> None:

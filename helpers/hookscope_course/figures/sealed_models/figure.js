@@ -1,13 +1,13 @@
 // Four sealed models: the symptom, four questions that cost a point, and a guess. All answers came with the widget.
 
 function draw(model, el) {
-  const { layers, mistakes, questions, worth, costs: [question, wrong], points: left, replies } = model.get("_choices");
+  const { layers, mistakes, questions, worth, costs: [question, wrong], points: pointsLeft, replies } = model.get("_choices");
   const boxes = model.get("_boxes");
   const here = () => model.get("box") - 1;
   const same = (one, other) => one[0] === other[0] && one[1] === other[1];
   const isOpen = (at) => model.get("accused")[at].some((guess) => same(guess, boxes[at].right));
   const missed = (at) => model.get("accused")[at].filter((guess) => !same(guess, boxes[at].right)).length;
-  const points = (at) => left[model.get("asked")[at].length][Math.min(missed(at), worth)];
+  const points = (at) => pointsLeft[model.get("asked")[at].length][Math.min(missed(at), worth)];
   const added = (trait, item) => model.get(trait).map((each, at) => (at === here() ? [...each, item] : each));
 
   const total = h("span", { class: "sm-total" });
@@ -47,7 +47,8 @@ function draw(model, el) {
     const right = boxes[at].right;
     if (!guess) return "";
     const values = { layer: guess[0], mistake: guess[1], points: points(at), worth };
-    return replies[Number(guess[0] === right[0])][Number(guess[1] === right[1])].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+    const reply = replies[Number(guess[0] === right[0])][Number(guess[1] === right[1])].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+    return `${reply} ${boxes[at].reasons[guess[1]][guess[0]]}`.trim();
   };
   let drawn = "";
   const show = () => {
@@ -76,8 +77,9 @@ function draw(model, el) {
         h("section", { class: "sm-answer", "aria-label": name }, h("h4", {}, h("code", {}, name)), table(boxes[at].answers[name]))));
     }
     row.hidden = opened;
-    verdict.textContent = said(at) || `This box is worth ${points(at)} points now. A question costs ${question}, a wrong guess ${wrong}.`;
-    if (said(at) && !opened) verdict.textContent += ` ${points(at)} point${points(at) === 1 ? " is" : "s are"} left.`;
+    const left = said(at) && !opened ? ` ${points(at)} point${points(at) === 1 ? " is" : "s are"} left.` : "";
+    const words = said(at) || `This box is worth ${points(at)} points now. A question costs ${question}, a wrong guess ${wrong}.`;
+    verdict.replaceChildren(...(words + left).split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part)));
     verdict.classList.toggle("sm-right", opened);
     reveal.hidden = !opened;
     reveal.replaceChildren(...(opened ? [h("pre", { class: "hs-code", tabindex: "0", "aria-label": "The mistake" }, boxes[at].code), h("p", {}, boxes[at].cure)] : []));

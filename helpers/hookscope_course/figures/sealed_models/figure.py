@@ -23,7 +23,7 @@ __all__ = ["SealedModels", "find_layer"]
 WORTH, QUESTION, WRONG = 5, 1, 2
 """The points of a box, and what a question and a wrong guess take away."""
 
-# What is said to a guess: [is the layer right][is the mistake right].
+# What is said to a guess: [is the layer right][is the mistake right]. `Puzzle.explain` adds the reason.
 REPLIES = [
     ["Neither the layer nor the mistake.", "The mistake is right, the layer is not."],
     ["The layer is right, the mistake is not.", "Right: {layer}, {mistake}. {points} of {worth} points."],
@@ -130,7 +130,8 @@ class SealedModels(HookWidget):
             self.accused = self._added(self.accused, [layer, mistake])
         right = self._right(self.box)
         reply = REPLIES[int(layer == right[0])][int(mistake == right[1])]
-        return reply.format(layer=layer, mistake=mistake, points=self.points, worth=WORTH)
+        reason = self._boxes[self.box - 1]["reasons"][mistake][layer]
+        return f"{reply.format(layer=layer, mistake=mistake, points=self.points, worth=WORTH)} {reason}".rstrip()
 
     def run(self, x: Tensor | None = None) -> Tensor:
         """Run the model of the box on the table once, with its hooks; without `x`, on the input of its owner."""
@@ -231,6 +232,13 @@ def _sealed(puzzle: Puzzle) -> dict[str, Any]:
         "right": [layer, puzzle.mistake.name],
         "code": puzzle.mistake.code.replace("LAYER", layer),
         "cure": puzzle.mistake.cure.replace("LAYER", layer),
+        "reasons": {
+            mistake.name: {
+                each: "" if (each, mistake) == (layer, puzzle.mistake) else puzzle.explain(each, mistake)
+                for each in LAYERS
+            }
+            for mistake in MISTAKES
+        },
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ LAYERS = ("stem", "mix", "gate", "head")
 # Between two layers stands a ReLU. Each layer returns a number below 0 and one above, whatever its place.
 _WEIGHTS = (((1, 2), (1, -2)), ((2, 1), (-1, 1)), ((1, 1), (-1, 2)), ((3, 1), (-1, 1)))
 _INPUT = ((1.0, 2.0),)
+_Rows: TypeAlias = list[dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,22 @@ class Puzzle:
         rows: list[dict[str, object]] = getattr(self, f"_{question}")()
         return rows
 
+    def explain(self, layer: str, mistake: Mistake) -> str:
+        """Say what speaks against a wrong guess: the symptom, or an answer that this box does not give."""
+        if mistake not in self.box.mistakes:
+            title = next(box.title for box in BOXES if mistake in box.mistakes)
+            return f"The symptom tells this without a question: this mistake leads to “{title}”."
+        guess = Puzzle(self.box, layer, self.box.kinds[self.box.mistakes.index(mistake)])
+        answers = ((each, _rows_of(guess, each, layer), _rows_of(self, each, layer)) for each in QUESTIONS)
+        apart = list(itertools.islice((answer for answer in answers if answer[1] != answer[2]), 2))
+        question, expected, found = apart[0]
+        names = " and ".join(f"`{each}`" for each, _, _ in apart)
+        return (
+            f"{names} {'tells' if len(apart) == 1 else 'tell'} your guess and this box apart. With your guess, "
+            f"`{question}` shows {_describe(expected, found)} for `{layer}`. "
+            f"In this box it shows {_describe(found, expected)}."
+        )
+
     def _census(self) -> list[dict[str, object]]:
         entries = hookscope.census(self.model, include_global=False)
         return [{"layer": e.layer, "kind of hook": e.kind, "hook": e.callable.rpartition(".")[2]} for e in entries]
@@ -253,6 +271,21 @@ class Puzzle:
             value = event.values[0] if way == "given" else event.values
             flow[event.name, way] = _numbers(value)  # the last look is that of the recorder, behind all hooks
         return flow
+
+
+def _rows_of(puzzle: Puzzle, question: str, layer: str) -> _Rows:
+    """The part of an answer that is about one layer, without the numbers of the rows."""
+    rows = (row for row in puzzle.answer(question) if row["layer"] == layer)
+    return [{column: value for column, value in row.items() if column not in ("#", "layer")} for row in rows]
+
+
+def _describe(rows: _Rows, others: _Rows) -> str:
+    """How many rows there are, or, if there are as many in the other answer, the first cell that differs."""
+    if len(rows) != len(others):
+        return f"{len(rows) or 'no'} row{'' if len(rows) == 1 else 's'}"
+    row, other = next(pair for pair in zip(rows, others, strict=True) if pair[0] != pair[1])
+    column, value = next(cell for cell in row.items() if other[cell[0]] != cell[1])
+    return f"“{column}: {value}”"
 
 
 def _numbers(value: Tensor) -> str:
