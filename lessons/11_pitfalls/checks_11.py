@@ -169,6 +169,10 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return Wrong(
             f"what you returned keeps {kept} tensors alive that autograd saved: the entries still have their graphs"
         )
+    if isinstance(history, list) and any(isinstance(entry, list | tuple) for entry in history):
+        return Wrong(
+            "no graph is kept, but each entry should be a tensor; yours are lists of numbers, without dtype and device"
+        )
     if format_numbers(history) != expected:
         return Wrong(f"for three batches the first layer returned {expected}; you returned {format_numbers(history)}")
     if [format_numbers(output) for output, _ in returned] != [
