@@ -43,6 +43,7 @@ FIGURES = {
     "ResidualRiver": Figure("residual_river.figure", (14,)),
     "SealedModels": Figure("sealed_models.figure", (11,)),
     "SentReceived": Figure("sent_received.figure", (0,)),
+    "SharedMemory": Figure("shared_memory.figure", (11,)),
     "SilenceChannel": Figure("silence_channel.figure", (3,)),
     "SlidingFilter": Figure("sliding_filter.figure", (5,)),
     "SteeredScans": Figure("steered_scans.figure", (12,)),

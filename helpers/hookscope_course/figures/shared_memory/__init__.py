@@ -1,0 +1,1 @@
+"""One memory behind several names: in-place steps change the outputs that a hook keeps, and `clone()` prevents it."""
