@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import operator
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookscope import samples
 from hookscope.layers.find import leaves
@@ -22,7 +25,7 @@ from hookscope_course.practice.check_helpers import (
     count_hooks,
     format_count,
 )
-from hookscope_course.practice.rubric import judge
+from hookscope_course.practice.rubric import RefusedError, judge
 
 IN_THE_BLOCK = "layers raise in the `with` block, and a point sees to it that this comes through"
 Tool = Callable[[nn.Module], AbstractContextManager[Any]]
@@ -335,4 +338,120 @@ def check_q3(pushed: Pushed) -> Wrong | None:
             ("the hooks come off, also after an error", _off),
         ),
         pushed,
+    )
+
+
+# -- one copy of each tensor ------------------------------------------------------------------------------------------
+
+HalfOnce = Callable[..., tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
+
+
+def _pack_all(tensor: Tensor) -> bool:
+    return False
+
+
+def _open(half_once: HalfOnce, skip: Callable[[Tensor], bool] = _pack_all) -> tuple[Any, Any]:
+    """Return `pack` and `unpack`, or refuse anything else; `pack` refuses what is not a tensor."""
+    made: Any = half_once(skip)
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        raise RefusedError("`half_once` should return two functions, `pack` and `unpack`")
+    pack, unpack = made
+
+    def pack_tensor(tensor: Tensor) -> Tensor:
+        packed: Any = pack(tensor)
+        if not isinstance(packed, Tensor):
+            raise RefusedError(f"`pack` should return a tensor; yours returns {packed!r}")
+        return packed
+
+    return pack_tensor, unpack
+
+
+def _told(point: Callable[[HalfOnce], str | None]) -> Callable[[HalfOnce], str | None]:
+    """Make a refusal the reason of a point."""
+
+    def run(half_once: HalfOnce) -> str | None:
+        try:
+            return point(half_once)
+        except RefusedError as refused:
+            return str(refused)
+
+    return run
+
+
+def _halves(half_once: HalfOnce) -> str | None:
+    for values in ([1.0, 2.0, 4.0], [3.0, 5.0]):
+        weight = torch.tensor(values)
+        pack, unpack = _open(half_once, partial(operator.is_, weight))
+        cases = (("a float32 tensor", 2 * weight), ("integers", torch.arange(3)), ("a tensor to skip", weight))
+        for kind, tensor in cases:
+            expected = torch.bfloat16 if kind == "a float32 tensor" else tensor.dtype
+            packed = pack(tensor)
+            if packed.dtype != expected:
+                return f"`pack` should return {expected} for {kind}; yours returns {packed.dtype}"
+            back: Any = unpack(packed)
+            if not isinstance(back, Tensor) or back.dtype != tensor.dtype:
+                found = back.dtype if isinstance(back, Tensor) else repr(back)
+                return f"for {kind}, `unpack` should return {tensor.dtype}; yours returns {found}"
+            if not torch.equal(back, tensor):
+                return f"for {kind}, `unpack` should return the values that `pack` got; yours returns others"
+    return None
+
+
+def _shares(half_once: HalfOnce) -> str | None:
+    pack, _ = _open(half_once)
+    tensor = torch.ones(4, 3)
+    first, again = pack(tensor), pack(tensor.detach())
+    if first.data_ptr() != again.data_ptr():
+        return (
+            "a tensor and its `detach()` have the same values in the same memory, but got two copies; "
+            "use `memory_of(tensor)` as the key of a dict"
+        )
+    return None
+
+
+def _separates(half_once: HalfOnce) -> str | None:
+    pack, _ = _open(half_once)
+    tensor = torch.arange(6.0).reshape(2, 3)
+    pack(tensor)
+    for code, view in (("tensor.t()", tensor.t()), ("tensor[1:]", tensor[1:]), ("tensor[:1]", tensor[:1])):
+        packed = pack(view)
+        if packed.shape != view.shape or not torch.equal(packed.float(), view):
+            return f"`{code}` shares the memory of `tensor`, but it got the copy of another view"
+    tensor.mul_(2)
+    if not torch.equal(pack(tensor).float(), tensor):
+        return "after `tensor.mul_(2)` the memory is the same, but it got the copy of the old values"
+    return None
+
+
+def _notices_new_tensors(half_once: HalfOnce) -> str | None:
+    pack, _ = _open(half_once)
+    copies = []
+    for value in range(50):
+        tensor = torch.full((1000,), float(value))
+        copies.append(pack(tensor))
+        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        del tensor
+        if not storage.expired():  # type: ignore[no-untyped-call]
+            return "your `pack` keeps the float32 tensor alive, so no memory is saved; keep only the copy"
+    if [copy[0].item() for copy in copies] == [float(value) for value in range(50)]:
+        return None
+    return "a tensor was freed, a new one got its memory, and then `pack` returned the copy of the freed tensor"
+
+
+@blind_to(
+    returns_zeros="it returns two functions, and no tensor",
+    swallows_errors="nothing in `pack` and `unpack` has to raise",
+)
+def check_q4(half_once: HalfOnce) -> Wrong | None:
+    return judge(
+        (
+            ("float32 is kept as bfloat16 and comes back as float32, everything else stays", _told(_halves)),
+            ("a tensor that comes twice has one copy", _told(_shares)),
+            ("another view, or other values in the same memory, get another copy", _told(_separates)),
+            (
+                "a new tensor in freed memory gets another copy, and none is kept alive",
+                _told(_notices_new_tensors),
+            ),
+        ),
+        half_once,
     )

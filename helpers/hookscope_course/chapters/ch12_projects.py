@@ -19,7 +19,16 @@ from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.feedback_card import Card
 
-__all__ = ["draw_blocks", "draw_dead_units", "half_once", "show_channels", "show_ledger", "show_push", "train_epoch"]
+__all__ = [
+    "draw_blocks",
+    "draw_dead_units",
+    "half_once",
+    "memory_of",
+    "show_channels",
+    "show_ledger",
+    "show_push",
+    "train_epoch",
+]
 
 _DEAD, _FIRED, _WOKE = (0.1, 0.12, 0.15), (0.72, 0.85, 0.97), (0.95, 0.55, 0.2)
 _LATER = Card("No picture yet.", "your picture appears here when no `____` is left in your code")
@@ -88,6 +97,13 @@ def _framed(tiles: Tensor) -> Tensor:
     return large
 
 
+def memory_of(tensor: Tensor) -> tuple[object, ...]:
+    """Return a key for a dict: two tensors have the same one if they show the same values in the same memory."""
+    # The address alone is not enough: when a tensor is freed, another one may get its memory.
+    storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+    return storage, tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
 def half_once(
     skip: Callable[[Tensor], bool],
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
@@ -102,9 +118,7 @@ def half_once(
     def pack(tensor: Tensor) -> Tensor:
         if skip(tensor) or tensor.dtype != torch.float32:
             return tensor.detach()
-        # The address alone is not enough: when a tensor is freed, another one may get its memory.
-        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-        key = (storage, tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride())
+        key = memory_of(tensor)
         copy = copies.get(key)
         if copy is None:
             copy = copies[key] = tensor.detach().bfloat16()
