@@ -10,9 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
-from hookscope import profile
 from hookscope_course.figures.travel_map import stations
 
 
@@ -176,25 +174,3 @@ def test_a_quantized_layer_has_forward_hooks_only(says):
         made = torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear})
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         made(torch.ones(1, 2))
-
-
-def test_the_counter_of_torch_leaves_out_fused_operations(says):
-    says(
-        "torch's counter does not count some fused operations, for example an LSTM in float32 on most CPUs.",
-        "`profile` does.",
-    )
-
-    def flops(model: nn.Module) -> int:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model(torch.randn(1, 3, 8, dtype=next(model.parameters()).dtype))
-        return counter.get_total_flops()
-
-    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    assert flops(encoder.eval()) == 0
-    assert flops(encoder.train()) > 0
-    assert flops(nn.LSTM(8, 4)) == 0, "in float32"
-    assert flops(nn.LSTM(8, 4).double()) > 0
-    assert flops(nn.Linear(8, 4)) == 2 * 3 * 8 * 4
-    with torch.no_grad():
-        for fused in (nn.LSTM(8, 4), encoder.eval()):
-            assert profile(fused, torch.randn(1, 3, 8), repeats=1)[""].flops
