@@ -107,7 +107,7 @@ def two_layers() -> nn.Sequential:
 
 @pytest.mark.parametrize(("reentrant", "again"), [(True, ["0", "1"]), (False, ["0"])])
 def test_a_checkpoint_runs_layers_again_in_the_backward_pass(says, reentrant: bool, again: list[str]):
-    says("A *checkpoint* runs its layers again in the backward pass, so their forward hooks can fire twice.")
+    says("so it runs the layers again, together with their hooks.")
     net, fired = two_layers(), list[str]()
     for name, layer in net.named_children():
         layer.register_forward_hook(lambda module, args, output, name=name: fired.append(name))

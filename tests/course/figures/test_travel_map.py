@@ -21,6 +21,9 @@ EXPECTED = {
     "compile": "follows",
     "export": "baked",
     "quantize": "stays",
+    "checkpoint": "follows",
+    "autocast": "follows",
+    "scaler": "follows",
 }
 
 
@@ -44,7 +47,13 @@ def test_an_outcome_is_one_of_four_fates() -> None:
 
 
 def test_a_gray_line_leads_to_another_module() -> None:
-    assert {name for name, station in STATIONS.items() if station.is_same} == {"prune", "compile"}
+    assert {name for name, station in STATIONS.items() if station.is_same} == {
+        "prune",
+        "compile",
+        "checkpoint",
+        "autocast",
+        "scaler",
+    }
     fast = cast(Any, torch.compile(net := nn.Sequential(nn.ReLU()), backend="eager"))
     assert fast._orig_mod[0] is net[0]
 
@@ -70,13 +79,24 @@ def test_a_visit_tells_one_station_and_counts_guesses() -> None:
     assert journey.visited == ["export", "prune"]
     assert journey.right == ["export"]
     assert journey.summary().startswith(
-        "The travel map: 2 of 6 stations visited, 1 of 2 guesses right\nexport: only ×10"
+        "The travel map: 2 of 9 stations visited, 1 of 2 guesses right\nexport: only ×10"
     )
     known = {row["station"]: row["returns"] for row in journey.numbers()}
     assert (known["export"], known["prune"], known["deepcopy"]) == (60, 60, "?")
     assert journey.at == "export"
     journey.visit(*STATIONS)
     assert journey.png != TravelMap().png
+
+
+def test_a_station_of_training_is_asked_about_in_the_chapter() -> None:
+    journey = TravelMap()
+    said = repr(journey.visit("checkpoint"))
+    assert "`checkpoint`: fires, handle works; called 2×, once in backward()." in said
+    assert outcome_of("checkpoint").calls == 2
+    assert journey.visit("checkpoint", "scaler").kind == "note", "there is no guess to be right"
+    assert journey.numbers()[-1]["the hook"] == "fires, handle works"
+    with pytest.raises(ValueError, match="the chapter asks about 'autocast', and the map does not"):
+        journey.guesses = {"autocast": "follows"}
 
 
 def test_the_certificate_counts_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:

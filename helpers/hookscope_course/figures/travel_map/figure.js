@@ -7,6 +7,7 @@ function draw(model, el) {
   const { stations, fates, hooked, plain, legend: lines, wide, narrow } = model.get("_data");
   const byName = Object.fromEntries(stations.map((station) => [station.name, station]));
   const short = Object.fromEntries(fates.map(({ name, short: words_ }) => [name, words_]));
+  const asked = stations.filter(({ sees }) => !sees); // the chapter asks about the others
   const guessOf = (name) => model.get("guesses")[name];
   const isVisited = (name) => model.get("visited").includes(name);
   const mine = (guess, fate) => short[guess].replace(short[fate].startsWith("fires, ") ? "fires, " : "only ", "").replace(/^only | stays$| behind$/g, ""); // both have to fit
@@ -46,10 +47,10 @@ function draw(model, el) {
 
   const choose = (fate) => {
     const name = model.get("at");
-    if (isVisited(name) || flying) return;
+    if (isVisited(name) || flying || byName[name].sees) return;
     const guesses = { ...model.get("guesses"), [name]: fate };
-    const at = stations.findIndex((station) => station.name === name);
-    const next = [...stations.slice(at + 1), ...stations.slice(0, at)].find((station) => !(station.name in guesses) && !isVisited(station.name));
+    const at = asked.findIndex((station) => station.name === name);
+    const next = [...asked.slice(at + 1), ...asked.slice(0, at)].find((station) => !(station.name in guesses) && !isVisited(station.name));
     put(model, { guesses, at: next ? next.name : name });
     show();
   };
@@ -125,16 +126,16 @@ function draw(model, el) {
 
   const show = () => {
     const at = model.get("at");
-    const { does, fate, why: reason, returns, after, calls: count } = byName[at];
+    const { does, fate, why: reason, returns, after, calls: count, sees } = byName[at];
     const known = isVisited(at);
-    for (const { name, same, fate: true_, returns: value, after: later, calls: number, does: words_ } of stations) {
+    for (const { name, same, fate: true_, returns: value, after: later, calls: number, does: words_, sees: what } of stations) {
       const card = cards[name];
       const guess = guessOf(name);
       const shown = isVisited(name);
       const good = guess === true_;
       card.fate.textContent = shown ? short[true_] + (guess ? (good ? " ✓" : ` · you: ${mine(guess, true_)}`) : "") : guess ? `your guess: ${short[guess]}` : "?";
       card.line.setAttribute("class", shown ? `tm-fate ${good ? "tm-good" : ""}` : "sc-soft");
-      card.numbers.textContent = shown ? layout === narrow ? `${value} · ${calls(number)} · then ${later}` : `returns ${value} · ${calls(number)} · ${later} after remove()` : "";
+      card.numbers.textContent = shown && what ? what : shown ? layout === narrow ? `${value} · ${calls(number)} · then ${later}` : `returns ${value} · ${calls(number)} · ${later} after remove()` : "";
       card.sign.replaceChildren(...(shown ? [icon(true_, card.peg)] : []));
       mark(card.element, "tm-at", name === at);
       mark(card.element, "tm-same", shown && same);
@@ -142,26 +143,26 @@ function draw(model, el) {
       mark(ways[name], "tm-far", !shown);
       card.element.setAttribute("tabindex", name === at ? "0" : "-1");
       card.element.setAttribute("aria-pressed", String(name === at));
-      const said = shown ? `${short[true_]}: returns ${value}, ${calls(number)}, ${later} after handle.remove()` : "not visited yet";
-      card.element.setAttribute("aria-label", `${name}. ${words_} ${said}. ${guess ? `Your guess: ${short[guess]}.` : "No guess yet."}`);
+      const said = shown && what ? `${short[true_]}; ${what}` : shown ? `${short[true_]}: returns ${value}, ${calls(number)}, ${later} after handle.remove()` : "not visited yet";
+      card.element.setAttribute("aria-label", `${name}. ${words_} ${said}. ${guess ? `Your guess: ${short[guess]}.` : what ? "The chapter asks." : "No guess yet."}`);
     }
     for (const { name, same } of stations) if (same && isVisited(name)) rails.append(ways[name]); // the blue line is on top
     for (const { name, element } of buttons) {
       element.setAttribute("aria-pressed", String(guessOf(at) === name));
-      element.setAttribute("aria-disabled", String(known));
+      element.setAttribute("aria-disabled", String(known || Boolean(sees)));
       mark(element, "tm-true", known && name === fate);
     }
-    ask.textContent = `${at}: ${does} What becomes of the hook?`;
-    why.textContent = known ? `It returns ${returns}, the hook is ${calls(count)}, and after handle.remove() it returns ${after}. ${reason}` : "";
+    ask.textContent = `${at}: ${does} ${sees ? "The chapter asks about this station." : "What becomes of the hook?"}`;
+    why.textContent = known && sees ? reason : known ? `It returns ${returns}, the hook is ${calls(count)}, and after handle.remove() it returns ${after}. ${reason}` : "";
     run.setAttribute("aria-disabled", String(known || Boolean(flying) || !guessOf(at))); // guess first
     mark(run, "hs-lit", !known && Boolean(guessOf(at)));
     const guessed = Object.keys(model.get("guesses")).length;
     const visited = model.get("visited");
     const told = visited.filter((name) => guessOf(name));
     const right = told.filter((name) => guessOf(name) === byName[name].fate).length;
-    score.textContent = visited.length ? `${visited.length} of ${stations.length} visited${told.length ? `, ${right} of ${told.length} guesses right` : ""}` : `${guessed} of ${stations.length} guessed`;
+    score.textContent = visited.length ? `${visited.length} of ${stations.length} visited${told.length ? `, ${right} of ${told.length} guesses right` : ""}` : `${guessed} of ${asked.length} guessed`;
     say.textContent = visited.length === stations.length ? "The journey is complete." :
-      stations.some(({ name }) => !isVisited(name) && !guessOf(name)) ? "Choose what becomes of the hook at each station, one click each." :
+      asked.some(({ name }) => !isVisited(name) && !guessOf(name)) ? "Choose what becomes of the hook at each station, one click each." :
         flying ? `The hook travels to ${flying} …` : "All are guessed. The chapter travels there with you, station by station. Click a visited one to read why.";
   };
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import traitlets
 
@@ -14,7 +14,7 @@ from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import Sheet
-from hookscope_course.figures.travel_map.stations import FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
+from hookscope_course.figures.travel_map.stations import ASKED, FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
 from hookscope_course.practice.feedback_card import Card
 
 __all__ = ["TravelMap"]
@@ -66,6 +66,7 @@ class TravelMap(HookWidget):
         self._outcomes = {name: outcome_of(name) for name in STATIONS}
         stations = [
             {"name": name, "code": station.code, "does": station.does, "why": station.why, "same": station.is_same}
+            | {"sees": station.sees}
             | self._outcomes[name]._asdict()
             | {"fate": self._outcomes[name].fate}
             for name, station in STATIONS.items()
@@ -90,23 +91,24 @@ class TravelMap(HookWidget):
         self.visited = [*self.visited, *(name for name in known if name not in self.visited)]
         if known:
             self.at = known[-1]
-        guesses = [self.guesses.get(name) for name in known]
-        wrong = any(guess and name not in self.right for name, guess in zip(known, guesses, strict=True))
+        guesses = [self.guesses.get(name) for name in known if name in ASKED]
+        wrong = any(name in self.guesses and name not in self.right for name in known)
+        kind: Literal["wrong", "right", "note"] = "right" if guesses and all(guesses) else "note"
         where = " and ".join(f"`{name}`" for name in known)
         said = [self._reason(name) for name in known]
         if len(known) == 1:
-            return Card(f"You are at {where}:", said[0], "wrong" if wrong else "right" if all(guesses) else "note")
+            return Card(f"You are at {where}:", said[0], "wrong" if wrong else kind)
         lines = [f"- `{name}`: {words}" for name, words in zip(known, said, strict=True)]
         # One sign for several stations would be wrong for some of them; each line says it.
-        return Card(
-            f"You have been at {where}.", "\n" + "\n".join(lines), "right" if all(guesses) and not wrong else "note"
-        )
+        return Card(f"You have been at {where}.", "\n" + "\n".join(lines), "note" if wrong else kind)
 
     def _reason(self, name: str) -> str:
         found, guess = self._outcomes[name], self.guesses.get(name)
         fate = FATES[found.fate][0]
         if guess:
             fate += ", as you guessed" if guess == found.fate else f", not as you guessed ({FATES[guess][0]})"
+        if sees := STATIONS[name].sees:
+            return f"{fate}; {sees}."
         calls = f"{found.calls} call{'' if found.calls == 1 else 's'} of the hook"
         return f"{fate}. It returns {found.returns}, with {calls}, and {found.after} after `handle.remove()`."
 
@@ -119,7 +121,9 @@ class TravelMap(HookWidget):
     def _check_guesses(self, proposal: Mapping[str, Any]) -> dict[str, Fate]:
         guesses: dict[str, Fate] = {}
         for name, fate in proposal["value"].items():
-            guesses[_check(name, STATIONS, "station")] = _check(fate, FATES, "fate")
+            if _check(name, STATIONS, "station") not in ASKED:
+                raise ValueError(f"the chapter asks about {name!r}, and the map does not")
+            guesses[name] = _check(fate, FATES, "fate")
         for name in self.visited:
             if guesses.get(name) != self.guesses.get(name):
                 raise ValueError(f"{name!r} was visited, so its guess stays; a new TravelMap() begins again")
@@ -145,6 +149,8 @@ class TravelMap(HookWidget):
 
     def _told(self, name: str) -> str:
         found, guess = self._outcomes[name], self.guesses.get(name)
+        if sees := STATIONS[name].sees:
+            return f"{name}: {FATES[found.fate][0]} ({sees})"
         calls = f"{found.calls} call{'' if found.calls == 1 else 's'}"
         said = f"{name}: {FATES[found.fate][0]} (returns {found.returns}, {calls}; {found.after} after handle.remove())"
         return f"{said}; your guess: {FATES[guess][0]}" if guess else said
@@ -212,6 +218,12 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
     middle = home[0] + home[2] / 2
     cards: dict[str, list[float]] = {}
     ways: dict[str, list[list[float]]] = {}
+    low, bus, third = 326, 311, 270  # the three in training stand side by side below the others
+    for at, name in enumerate(name for name in STATIONS if name not in _ROWS):
+        x = 4 + at * (third + 13)
+        cards[name] = [x, low, third, high]
+        down = [] if x + third / 2 == middle else [[middle, bus], [x + third / 2, bus]]
+        ways[name] = [[middle, home[1] + high], *down, [x + third / 2, low]]
     for name, (row, side) in _ROWS.items():
         x, door = (530, 530) if side else (4, 4 + wide)
         cards[name] = [x, tops[row], wide, high]
@@ -220,12 +232,12 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
         start = [leave, [middle, level]] if row != 1 else [[home[0] + side * home[2], level]]
         ways[name] = [*start, [door, level]]
     return {
-        "size": [844, 340],
+        "size": [844, 458],
         "font": 13,
         "home": home,
         "cards": cards,
         "ways": ways,
-        "legend": [[196, 322], [470, 322]],
+        "legend": [[196, 440], [470, 440]],
     }
 
 
@@ -276,7 +288,8 @@ def _draw(journey: TravelMap) -> bytes:
             fate = found.fate
             sign = "" if not guess else " ✓" if guess == fate else f" · you: {_short(guess, fate)}"
             lines += [(FATES[fate][0] + sign, {"weight": "bold"})]
-            lines += [(f"returns {found.returns} · called {found.calls}× · {found.after} after remove()", small)]
+            numbers = f"returns {found.returns} · called {found.calls}× · {found.after} after remove()"
+            lines += [(station.sees or numbers, small)]
         else:
             lines += [(f"your guess: {FATES[guess][0]}" if guess else "?", small)]
         card(layout["cards"][name], lines, fate, FORWARD if name in blue else LINE)

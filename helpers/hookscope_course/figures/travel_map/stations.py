@@ -11,8 +11,9 @@ from warnings import catch_warnings
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 
-__all__ = ["FATES", "HOOKED", "PLAIN", "STATIONS", "Fate", "Outcome", "Station", "make_net", "outcome_of"]
+__all__ = ["ASKED", "FATES", "HOOKED", "PLAIN", "STATIONS", "Fate", "Outcome", "Station", "make_net", "outcome_of"]
 
 Fate = Literal["follows", "stays", "left", "baked"]
 FATES: dict[Fate, tuple[str, str]] = {
@@ -33,6 +34,7 @@ class Station(NamedTuple):
         does: the same in words.
         is_same: whether the hooked module is still the same object there.
         why: why the hook fares as it does.
+        sees: the difference for a hook in training; the chapter asks for it, and the map does not.
 
     """
 
@@ -40,6 +42,7 @@ class Station(NamedTuple):
     does: str
     is_same: bool
     why: str
+    sees: str = ""
 
 
 STATIONS: dict[str, Station] = {
@@ -81,7 +84,30 @@ STATIONS: dict[str, Station] = {
         "quantize_dynamic makes a new layer, and gives it the forward hooks of the old one. Your handle belongs to the "
         "old layer.",
     ),
+    "checkpoint": Station(
+        "checkpoint(model, x)",
+        "The model runs in a checkpoint, and then backward() runs.",
+        True,
+        "A checkpoint keeps no activations. So backward() runs the layers again, together with their hooks.",
+        "called 2×, once in backward()",
+    ),
+    "autocast": Station(
+        "torch.autocast(…)",
+        "The model runs under autocast.",
+        True,
+        "autocast runs a Linear in half precision, so a hook on it gets rounded numbers.",
+        "sees torch.bfloat16",
+    ),
+    "scaler": Station(
+        "scaler.scale(loss)",
+        "GradScaler scales the loss before backward().",
+        True,
+        "scaler.step() divides by the scale again, but hooks run earlier, in backward().",
+        "sees gradients times the scale",
+    ),
 }
+ASKED = [name for name, station in STATIONS.items() if not station.sees]
+"""The stations whose fate the map asks for."""
 
 
 class Outcome(NamedTuple):
@@ -140,6 +166,36 @@ def _quantize(net: nn.Sequential, x: Tensor) -> _Model:
     return new
 
 
+def _checkpoint(net: nn.Sequential, x: Tensor) -> _Model:
+    def run(rows: Tensor) -> Tensor:
+        with torch.enable_grad():
+            output = cast(Tensor, checkpoint(net, rows, use_reentrant=False))
+            output.sum().backward()
+        return output
+
+    return run
+
+
+def _autocast(net: nn.Sequential, x: Tensor) -> _Model:
+    def run(rows: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return cast(Tensor, net(rows))
+
+    return run
+
+
+def _scale(net: nn.Sequential, x: Tensor) -> _Model:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def run(rows: Tensor) -> Tensor:
+        with torch.enable_grad():
+            output: Tensor = net(rows)
+            scaler.scale(output.sum()).backward()
+        return output
+
+    return run
+
+
 _TAKES: dict[str, Callable[[nn.Sequential, Tensor], _Model]] = {
     "deepcopy": lambda net, x: copy.deepcopy(net),
     "state_dict": _load,
@@ -147,6 +203,9 @@ _TAKES: dict[str, Callable[[nn.Sequential, Tensor], _Model]] = {
     "compile": _compile,
     "export": lambda net, x: cast(Any, torch.export.export(net, (x,))).module(),
     "quantize": _quantize,
+    "checkpoint": _checkpoint,
+    "autocast": _autocast,
+    "scaler": _scale,
 }
 
 
