@@ -102,7 +102,7 @@ def draw_flame(shares: Mapping[str, float], what: str, title: str) -> Picture:
         inner = name in parents.values()
         face, ink = (FORWARD_SOFT, INK) if inner else (FORWARD, PAGE)
         axis.barh(deep[name], shares[name], left=starts[name], height=0.9, color=face, edgecolor="white", linewidth=2)
-        label = f"{name.rpartition('.')[2] or '(root)'}\n{shares[name]:.0%}"
+        label = f"{name.rpartition('.')[2] or 'whole model'}\n{shares[name]:.0%}"
         if shares[name] > 0.011 * max(map(len, label.split("\n"))):
             place = starts[name] + shares[name] / 2
             axis.text(place, deep[name], label, ha="center", va="center", fontsize=9, color=ink, parse_math=False)

@@ -285,7 +285,7 @@ class Sweep(Result):
         axes.set_ylabel("layer")
         bar = figure.colorbar(image, ax=axes)
         bar.set_label(
-            f"metric; grey is {as_text(self.baseline)},\nwithout a change"
+            f"metric after the change\n(gray: {as_text(self.baseline)}, no change)"
         )  # two lines, because a map of few layers is low
         return figure
 

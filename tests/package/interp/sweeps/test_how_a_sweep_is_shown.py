@@ -51,6 +51,8 @@ def test_grey_is_the_baseline() -> None:
     assert {top, grey, (0, 0, 0)} <= colours  # as far up as it goes, the baseline, no number
     assert "1 cell black, without a finite number" in found.picture().alt
     assert "(0, channel 0)" in repr(found)
+    label = found._draw().axes[1].get_ylabel()
+    assert label == f"metric after the change\n(gray: {found.baseline:.4g}, no change)"
 
 
 def colours_of(found):
