@@ -15,6 +15,7 @@ import nbformat
 from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
+from hookscope.error_pages import SITE
 from hookscope_course.learner.edition import FOLDED
 from hookscope_course.practice.exercise_parser import ExerciseText, ExerciseTextError, read_exercises
 from lessons.build import fast_track, index_page, lesson_source, page_minutes, placeholders
@@ -73,7 +74,7 @@ def parse(path: Path) -> Chapter:
     sittings = tuple(time_sittings(cells, given))
     fill_stop_cells(cells, sittings)
     head, end = make_head_cell(path, header, sittings), make_next_cells(path)
-    notebook = nbformat.v4.new_notebook(cells=[make_edition_cell(), head, *cells, *end])
+    notebook = nbformat.v4.new_notebook(cells=[make_edition_cell(lesson_source.name_of(path)), head, *cells, *end])
     finish(notebook)
     chapter = Chapter(path, header, notebook, sittings)
     notebook.metadata["hookscope"] = {"lesson": chapter.name, "fingerprint": fingerprint(chapter)}
@@ -144,12 +145,14 @@ def add_version_note(cell: NotebookNode, requirement: str, before: str = "") -> 
         yield nbformat.v4.new_markdown_cell(f"*Before torch {found[2]}, this cell {then}.*")
 
 
-def make_edition_cell() -> NotebookNode:
-    """The line that says what these notebooks are; a learner's copy does not have it."""
+def make_edition_cell(name: str) -> NotebookNode:
+    """The lines that say what these notebooks are; a learner's copy does not have them."""
+    page = "where_to_begin" if name == "index" else name
     words = (
-        "*The instructor's edition: run, with every result and every solution. To learn, open your own copy, which has "
+        "> ## This is the instructor's edition, with all answers\n>\n"
+        f"> **To learn, guess first:** [this page on the site]({SITE}/{page}.html), with nothing to install, or "
+        "your own copy of the course: `make lab`."
     )
-    words += "none of them: `make lab`.*"
     return make_tagged_cell(nbformat.v4.new_markdown_cell, words, "edition")
 
 

@@ -128,7 +128,8 @@ def make_fast_track_cell(
     table = placeholders.make_table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         "### I have 90 minutes\n\nTake single sections, not the whole chapters: "
-        f"{total} minutes, and {exercises} minutes for an exercise of each chapter. The sections are marked "
+        f"they take {total} minutes, and an exercise of each chapter takes {exercises} more. That leaves time to play "
+        "with the figures. The sections are marked "
         "*Fast track* in the chapters. You can then watch and change any layer, and follow a gradient.\n\n"
         f"{table}"
     )

@@ -116,13 +116,14 @@ function draw(model, el) {
     const layout = view.drawing[narrow ? "narrow" : "wide"];
     const moved = before && before.node !== view.node && before.node && view.node;
     say.textContent = before && before.key === view.key ? say.textContent :
-      moved ? `The legacy hook jumps from ${before.node} to ${view.node}. The full hook stays at the edge of the module.` : view.where;
+      moved ? `The legacy hook jumps from ${before.node} to ${view.node}. The full hook stays at the edge of the module.` :
+        view.node || given ? view.where : "The full hook is at the edge of the module."; // that it has no node is the answer
     const told = given && Object.fromEntries(["legacy", "full"].map((kind) =>
       [kind, view.rows.some((row) => row.what.startsWith("grad_input[") && row[`${kind} hook`])]));
     const from = before?.at && layout.legacy && before.key !== view.key && !calm() ? before.at : null;
     holder.replaceChildren(graphOf(layout, { title: view.title, alt: model.get("alt"), told, from }));
     before = { node: view.node, at: layout.legacy, key: view.key };
-    sits.textContent = view.node ? `legacy hook: on ${view.node}` : "legacy hook: there is no node for it";
+    sits.textContent = view.node ? `legacy hook: on ${view.node}` : given ? "legacy hook: there is no node for it" : "legacy hook";
     aside.textContent = view.aside;
     aside.hidden = !view.aside;
     for (const [which, button] of buttons) {
@@ -132,7 +133,7 @@ function draw(model, el) {
     const all = Object.values(model.get("answers"));
     score.textContent = all.length ? `${all.filter(([said, is]) => said === is).length} of ${all.length} right` : "";
     for (const { which, mark, found, item } of marks) {
-      const done = all.some(([, is]) => is === which);
+      const done = all.some(([said, is]) => is === which && said === is);
       item.classList.toggle("gi-found", done);
       mark.textContent = done ? "☑" : "☐";
       found.textContent = done ? ": found" : ": not found yet";
