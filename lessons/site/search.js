@@ -129,8 +129,9 @@ const elsewhere = document.getElementById("elsewhere");
 function show() {
   const question = input.value.trim();
   const list = question ? search(question) : [];
-  const unknown = question ? words(question).filter((word) => !STOP.has(word) && !spread.has(correct(word))) : [];
-  const note = unknown.length ? `. No page has “${unknown.join("”, “")}”` : "";
+  const typed = question.toLowerCase().match(/[a-z0-9_]+/g) ?? [];
+  const unknown = typed.filter((word) => words(word).every((each) => !STOP.has(each) && !spread.has(correct(each))));
+  const note = unknown.length ? `. No page has the word “${unknown.join("”, “")}”.` : "";
   found.textContent = !question ? "" : list.length ? `${list.length} places, the best first${note}` : `Nothing about “${question}”. Try other words, or one of these pages:`;
   elsewhere.hidden = !question || list.length > 0;
   results.replaceChildren(...list.map(({ section }) => {

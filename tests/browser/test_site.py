@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Response, expect
 
+from hookscope_course.figures.fact_check.figure import read_claims
 from lessons.site import __main__ as site
 from lessons.site import search_index, widget_recordings
 from tests.browser.paper_sizes import print_page
@@ -95,17 +96,6 @@ def test_pages_fit_and_are_accessible(browser: Browser, base: str, width: int, s
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         assert axe(page) == [], name
     context.close()
-
-
-def test_the_first_page_shows_a_picker_that_answers_and_leads_on(page: Page) -> None:
-    page.goto("index.html")
-    drawn(page, "layer_picker")
-    picker = page.locator("[data-live=layer_picker]")
-    picker.get_by_role("option", name="block2, ").click()
-    expect(picker.locator(".hs-caption")).to_contain_text("block2 (Sequential): all 24 channels")
-    expect(page.locator(".sidebar-tree a", has_text="Pre-hooks").first).to_be_visible()
-    page.locator("article a", has_text="Chapter 00").first.click()
-    expect(page.locator("h1")).to_contain_text("Start here")
 
 
 def test_no_answer_is_to_be_seen_before_its_guess(page: Page, built: Path) -> None:
@@ -239,7 +229,7 @@ def test_the_cheat_sheet_is_printed_on_one_page(page: Page) -> None:
     assert print_page(page) == [(842, 595)], "one sheet of A4, landscape"
 
 
-@pytest.mark.parametrize(("part", "share"), [("tuned", 0.95), ("unseen", 0.85), ("public", 0.9)])
+@pytest.mark.parametrize(("part", "share"), [("tuned", 0.95), ("unseen", 0.85), ("public", 0.9), ("door", 0.93)])
 def test_a_question_finds_its_page_among_the_first_three(page: Page, part: str, share: float) -> None:
     missed = {}
     for question, pages in QUESTIONS[part].items():
@@ -252,7 +242,7 @@ def test_a_question_finds_its_page_among_the_first_three(page: Page, part: str, 
     assert len(missed) <= (1 - share) * len(QUESTIONS[part]) + 1e-9, missed
 
 
-@pytest.mark.parametrize(("part", "share"), [("short_tuned", 0.95), ("short_aside", 0.88)])
+@pytest.mark.parametrize(("part", "share"), [("short_tuned", 0.95), ("short_aside", 0.88), ("door", 0.83)])
 def test_what_people_type_finds_its_page_first(page: Page, part: str, share: float) -> None:
     missed = {}
     page.goto("search.html")
@@ -274,6 +264,74 @@ def test_an_excerpt_is_prose(page: Page) -> None:
 def test_the_search_says_when_there_is_nothing(page: Page) -> None:
     page.goto("search.html?q=qqzzxx+wwvvkk")
     assert "Nothing about" in page.get_by_role("status").inner_text()
+    expect(page.locator("#elsewhere a:visible")).to_have_count(3)
+    page.goto("search.html?q=integrated+gradients")
+    assert "No page has the word “integrated”." in page.get_by_role("status").inner_text()
+    expect(page.locator("#elsewhere a:visible")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"), [("foward hok", "forward hook"), ("regster_forward_hook", "register_forward_hook")]
+)
+def test_the_search_forgives_a_letter(page: Page, typo: str, meant: str) -> None:
+    found = []
+    for question in (typo, meant):
+        page.goto(f"search.html?q={question}")
+        found.append(page.locator("#results > li > a").first.get_attribute("href"))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("question", ["hook order", "forward hook", "hook parameters", "tensor hook", "Variable"])
+def test_a_claim_stands_behind_its_verdict(page: Page, question: str) -> None:
+    page.goto(f"search.html?q={question}")
+    links = page.locator("#results > li > a[href^='90_claims.html#D']").all_inner_texts()
+    assert all(re.match("(True|Partly true|Outdated|False|Unclear): “", link) for link in links)
+    claims = [row["text"] for row in read_claims()["claims"].values() if row["verdict"] != "holds"]
+    excerpts = page.locator("#results > li > p").all_inner_texts()
+    assert not [each for each in excerpts if any(each.strip(" .") in claim for claim in claims if len(each) > 20)]
+
+
+def test_no_excerpt_is_debris(page: Page) -> None:
+    for question in ("intermediate output", "saliency map", "with_kwargs", "remove a hook"):
+        page.goto(f"search.html?q={question}")
+        for excerpt in page.locator("#results > li > p").all_inner_texts():
+            assert not re.match(r"\d+ |[a-z·]", excerpt) or excerpt.split()[0].isidentifier()
+            assert "Also asked as" not in excerpt
+            assert " · since torch" not in excerpt
+
+
+def test_teachers_pages_are_no_results_and_not_in_the_list_of_pages(page: Page) -> None:
+    page.goto("search.html?q=retain_grad")
+    assert page.locator("#results a[href^='teaching/'], #results a[href^='deploy/']").count() == 0
+    assert page.locator(".sidebar-tree a[href^='teaching/']:visible").count() == 0
+
+
+def test_the_first_screen_answers_a_click_and_is_light(page: Page) -> None:
+    loaded: list[Response] = []
+    page.on("response", loaded.append)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto("index.html")
+    figure = page.locator("[data-live=switch_off]")
+    figure.locator(".hs-stage").wait_for()
+    page.wait_for_load_state("networkidle")
+    assert sum(len(response.body()) for response in loaded if response.ok) < 700_000
+    expect(figure).to_contain_text("the model reads an 8")
+    channel = figure.locator(".so-tile").nth(6)
+    channel.focus()
+    page.keyboard.press("Enter")
+    expect(figure).to_contain_text("With channel 6 of block1 silenced, the model reads a 1 (71.1 %) instead of an 8.")
+    expect(channel).to_have_attribute("aria-pressed", "true")
+    box = figure.bounding_box()
+    assert box
+    assert box["y"] + box["height"] < 900, "it is on the first screen"
+    page.locator("article a.door").click()
+    expect(page.locator("h1")).to_contain_text("Start here")
+
+
+def test_an_address_without_a_page_leads_on(page: Page) -> None:
+    page.goto("404.html")
+    assert page.get_by_role("searchbox").is_visible()
+    assert page.get_by_role("link").count() == 3
 
 
 def drawn(page: Page, name: str) -> Locator:
