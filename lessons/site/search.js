@@ -49,7 +49,7 @@ const spread = new Map();
 for (const { counts } of sections) for (const word of counts.keys()) spread.set(word, (spread.get(word) ?? 0) + 1);
 
 /** Whether two words differ by one letter: another one, one more, one less, or two that changed places. */
-function near(one, other) {
+function differsByALetter(one, other) {
   if (one.length > other.length) [one, other] = [other, one];
   if (other.length - one.length > 1) return false;
   let start = 0;
@@ -62,7 +62,7 @@ function near(one, other) {
 function correct(word) {
   if (word.length < 3 || spread.has(word) || STOP.has(word)) return word;
   let best = word, most = 0;
-  for (const [known, count] of spread) if (count > most && near(word, known)) [best, most] = [known, count];
+  for (const [known, count] of spread) if (count > most && differsByALetter(word, known)) [best, most] = [known, count];
   return best;
 }
 
