@@ -21,6 +21,7 @@ __all__ = [
     "Alarm",
     "NormNet",
     "TrainingRun",
+    "Update",
     "draw_alarms",
     "draw_losses",
     "draw_run",
@@ -37,6 +38,7 @@ STEPS = 40
 """The steps of a run of the small network."""
 Alarm = tuple[int, str]
 Look = Callable[[int], object]
+Update = Callable[[str, Tensor, Tensor], Tensor]
 
 
 def is_finite(value: object) -> bool:
@@ -148,15 +150,16 @@ def norm_net(seed: int = 1) -> NormNet:
         return net.half()
 
 
-def lost_run(model: nn.Module, look: Look | None = None) -> list[float]:
+def lost_run(model: nn.Module, look: Look | None = None, update: Update | None = None) -> list[float]:
     """Train with a weight decay of the wrong sign, and return the loss of each step.
 
     Args:
         model: a `NormNet`.
         look: called with the number of the step, when the model has returned.
+        update: computes each new weight in float64, in place of the update with the mistake.
 
     """
-    return _train(model, decay=-0.5, scale=1.0, look=look)
+    return _train(model, update or partial(_decay, decay=-0.5), scale=1.0, look=look)
 
 
 def healthy_run(model: nn.Module, look: Look | None = None) -> list[float]:
@@ -167,10 +170,15 @@ def healthy_run(model: nn.Module, look: Look | None = None) -> list[float]:
         look: called with the number of the step, when the model has returned.
 
     """
-    return _train(model, decay=2**-6, scale=64.0, look=look)
+    return _train(model, partial(_decay, decay=2**-6), scale=64.0, look=look)
 
 
-def _train(model: nn.Module, decay: float, scale: float, look: Look | None) -> list[float]:
+def _decay(name: str, weight: Tensor, grad: Tensor, decay: float) -> Tensor:
+    new = weight - 2**-4 * grad
+    return new * (1 - decay) if name.startswith("block") else new
+
+
+def _train(model: nn.Module, update: Update, scale: float, look: Look | None) -> list[float]:
     pixels, labels = _pixels()
     losses = list[float]()
     torch.manual_seed(0)
@@ -184,8 +192,7 @@ def _train(model: nn.Module, decay: float, scale: float, look: Look | None) -> l
         loss.backward()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             for name, p in model.named_parameters():
-                new = p.double() - 2**-4 * p.grad.double()  # type: ignore[union-attr]
-                p.copy_(new * (1 - decay) if name.startswith("block") else new)
+                p.copy_(update(name, p.double(), p.grad.double()))  # type: ignore[union-attr]
         losses.append(loss.item())
     return losses
 

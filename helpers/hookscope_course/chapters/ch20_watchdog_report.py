@@ -1,4 +1,4 @@
-"""A report on a training run that is lost, and the watchdog that caught it: both are run, judged, and drawn."""
+"""A report on a training run that is lost, its watchdog and its repair: all are run, judged, and drawn."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from hookscope.pictures.picture import Picture
 from hookscope_course.chapters.ch20_training_runs import (
     Alarm,
     TrainingRun,
+    Update,
     draw_run,
     healthy_run,
     lost_run,
@@ -39,15 +40,18 @@ _ASKED = (
     "on a healthy run it is silent",
     "with it, every loss and weight is the same, and no tensor is kept",
     "it comes off, also after an error, and begins anew",
+    "with the repair, every output is finite and the loss falls",
 )
+_LEARNS = 2.05
+"""The loss of a repaired run ends at most here; without a decay it is 1.97."""
 
 
 class WatchReview(Points):
-    """What is true of a report and its watchdog: a reason for each point, and what the watchdog said in the run.
+    """What is true of a report, its watchdog and its repair: a reason for each point, and the alarms.
 
     Attributes:
         report: as it was handed in.
-        criteria: six, in the order of the question.
+        criteria: seven, in the order of the question.
         alarms: what the watchdog said in the run.
 
     """
@@ -65,31 +69,33 @@ class WatchReview(Points):
         return draw_run(_the_run(), self.alarms[0] if self.alarms else None, words)
 
 
-def show_watch(report: Mapping[str, Any], watch: Watch) -> None:
+def show_watch(report: Mapping[str, Any], watch: Watch, repair: Update) -> None:
     """Show the page of a report, below the cell.
 
     Args:
         report: with the fields first, loss and sentence.
         watch: to be used as `with watch(model) as alarms`.
+        repair: the update of `lost_run` without its mistake.
 
     """
     from IPython.display import display
 
-    display(_page_of(report, watch))  # type: ignore[no-untyped-call]
+    display(_page_of(report, watch, repair))  # type: ignore[no-untyped-call]
 
 
-def _page_of(report: Mapping[str, Any], watch: Watch) -> Picture | Card:
-    if holds_blank(report) or holds_blank(watch):
-        return Card("No page yet.", "your page appears here when no `____` is left in the report and the watchdog")
-    return review(report, watch).picture()
+def _page_of(report: Mapping[str, Any], watch: Watch, repair: Update) -> Picture | Card:
+    if any(map(holds_blank, (report, watch, repair))):
+        return Card("No page yet.", "your page appears here when no `____` is left in the three answers")
+    return review(report, watch, repair).picture()
 
 
-def review(report: Mapping[str, Any], watch: Watch) -> WatchReview:
-    """Run every claim of a report, and try its watchdog on runs that it does not know.
+def review(report: Mapping[str, Any], watch: Watch, repair: Update) -> WatchReview:
+    """Run every claim of a report, try its watchdog on other runs, and train with its repair.
 
     Args:
         report: first (a step and the name of a module), loss (a step) and sentence.
         watch: to be used as `with watch(model) as alarms`; `alarms` is a list of steps with names.
+        repair: returns a new weight, from the name of a parameter, its weight and its gradient.
 
     """
     found = WatchReview(report)
@@ -100,6 +106,7 @@ def review(report: Mapping[str, Any], watch: Watch) -> WatchReview:
         partial(_false_alarm, watch),
         partial(_changes, watch),
         partial(_stays, watch),
+        partial(_not_repaired, repair),
     )
     found.criteria += [Criterion(asked, run_point(point)) for asked, point in zip(_ASKED, points, strict=True)]
     return found
@@ -291,4 +298,46 @@ def _stays(watch: Watch) -> str | None:
         return f"two `with` blocks see the same, and the alarms are {first} and {second}"
     if lists[0] is lists[1]:
         return "two `with` blocks share one list, so the second has changed what the first has found"
+    return None
+
+
+def _largest_weight(model: nn.Module) -> float:
+    return max(p.detach().abs().max().item() for name, p in model.named_parameters() if name.startswith("block"))
+
+
+def _not_repaired(repair: Update) -> str | None:
+    model, steps, largest = norm_net(), list[int](), list[float]()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    def update(name: str, weight: Tensor, grad: Tensor) -> Tensor:
+        if name == "block1.linear.weight":
+            largest.append(_largest_weight(model))
+        shape, new = weight.shape, repair(name, weight, grad)
+        if not isinstance(new, Tensor) or new.shape != shape:
+            got = f"a tensor of shape {tuple(new.shape)}" if isinstance(new, Tensor) else repr(new)
+            raise TypeError(f"for {name}, `repair` returns {got}; return the new weight, of shape {tuple(shape)}")
+        return new
+
+    try:
+        run = record_run(model, partial(lost_run, look=steps.append, update=update))
+    except Exception as error:
+        return f"in step {len(steps) - 1} the training stopped: {error}"
+    weights, end = "the largest weight of the blocks went from", sum(run.losses[-5:]) / 5
+    if run.first is not None:
+        step, name = run.first
+        if run.loss is None:
+            later = f"the loss stays a number, and ends at {end:.2f}"
+        else:
+            later = f"in step {run.loss} the loss is NaN" + (f"; it ends at {end:.2f}" if math.isfinite(end) else "")
+        grown = f"{weights} {largest[0]:.2f} to {largest[step]:.4g} in the steps before"
+        return f"in step {step}, the output of {name} is still not finite: {grown}. Later, {later}"
+    for name, parameter in model.named_parameters():
+        if torch.equal(parameter, before[name]):
+            return f"nothing overflows, but {name} has not changed at all: it no longer learns"
+    if end > _LEARNS:
+        now = max(
+            parameter.detach().abs().max().item() for name, parameter in model.named_parameters() if "block" in name
+        )
+        moved = f"{weights} {largest[0]:.2f} to {now:.2g}"
+        return f"nothing overflows, but the loss ends at {end:.2f}, and {_LEARNS} is possible; {moved}"
     return None
