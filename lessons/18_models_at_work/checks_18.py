@@ -98,9 +98,9 @@ def check_q1(features: _Features) -> Wrong | None:
         features(sound, sound.second, [torch.randn(2, 3), torch.randn(2, 5)])  # the second does not fit
     except RuntimeError as error:
         if "shape" not in str(error):
-            return Wrong(f"a batch does not fit the model, and you raise {error!r}")
+            return Wrong(f"one batch does not fit the model, and you raised {error!r}; let torch's error through")
         return next(filter(None, (_caught_too(features, error) for error in ended.values())), None)
-    return Wrong("a batch does not fit the model, and your function kept torch's error to itself; catch only your own")
+    return Wrong("one batch does not fit the model, and you caught torch's error; you should catch only your own")
 
 
 def _renew(error: BaseException) -> BaseException:
@@ -124,8 +124,8 @@ def _caught_too(features: _Features, ended: BaseException) -> Wrong | None:
         if error is model.first.error:
             return None
     return Wrong(
-        f"a layer raised {kind.__name__}, and your function took it for its own; raise an exception of a class that "
-        "you define, and catch only that"
+        f"a layer raised {kind.__name__}, and you caught it as if it were your own; define a class for your exception "
+        "and catch only this class"
     )
 
 
@@ -139,12 +139,12 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
     except (RuntimeError, ValueError, IndexError) as error:
         if _is_of_nothing(error):
             return Wrong(
-                "you kept no output: keep it in the hook. And `capture(stop=True)` leaves its `with` at the first "
-                "stop, so open one for each batch"
+                "you did not store any output; store it in the hook. `capture(stop=True)` exits its `with` block at "
+                "the first stop, so open a new one for each batch"
             )
         if isinstance(error, RuntimeError):
             return Wrong(
-                "your function raised an error on batches of 4, 2 and 3 rows. `torch.cat` can join their outputs, and "
+                "your function raised an error on batches of 4, 2 and 3 rows. `torch.cat` can join their outputs, but "
                 f"`torch.stack` cannot. torch says: {error}"
             )
         return Wrong(f"your function raised {error!r}")
@@ -152,29 +152,28 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
     if left := find_left_hooks(model):
         return left
     if model.after.calls:
-        return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
+        return Wrong(f"you let the pass go on after `layer`; later layers should not run (calls: {model.after.calls})")
     if not isinstance(result, Tensor):
-        return Wrong(f"your function returned {result!r}; return one tensor")
+        return Wrong(f"you returned {result!r}; it should be one tensor")
     if result.requires_grad:
-        return Wrong("your tensor still has a graph behind it; detach it")
+        return Wrong("your tensor still has a graph; it should be detached")
     with torch.no_grad():
         given = [model.first(batch).tanh() + batch.sum(1, keepdim=True) for batch in batches]
         each = [model.second(x) for x in given] if name == "second" else [model.first(batch) for batch in batches]
     right = torch.cat(each)
     if result.shape == right.shape and torch.allclose(result, right):
         if calls != [4, 2, 3]:
-            return Wrong(f"the model was called with batches of {calls} samples; those you got have 4, 2 and 3")
-        no_hook = Wrong("the tensor is right, but you registered no forward hook; use one")
+            return Wrong(f"you called the model with batches of {calls} samples; they should have 4, 2 and 3")
+        no_hook = Wrong("your tensor is right, but you did not register a forward hook; use one")
         return None if "forward" in registered else no_hook
     if result.shape == each[0].shape and torch.allclose(result, each[0]):
-        return Wrong("you have only the first batch: the exception ended your loop, too; catch it inside the loop")
+        return Wrong("you returned only the first batch, as the exception ended your loop; catch it inside the loop")
     if result.shape == each[-1].shape and torch.allclose(result, each[-1]):
-        return Wrong("you have only the last batch")
+        return Wrong("you returned only the last batch; it should be all of them")
     return Wrong(
-        f"your tensor has the shape {tuple(result.shape)}, and what `layer` returned for all batches has "
-        f"{tuple(right.shape)}"
+        f"your tensor has the shape {tuple(result.shape)}; it should be {tuple(right.shape)}, for all batches"
         if result.shape != right.shape
-        else "these are not the numbers that `layer` returned"
+        else "your tensor has values that `layer` did not return; they should be the outputs of `layer`"
     )
 
 
@@ -214,42 +213,40 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     with nn.modules.module.register_module_forward_hook(lambda module, args, output: None) as everywhere:
         twin = bare_copy(model)
         if everywhere.id not in nn.modules.module._global_forward_hooks:
-            return Wrong(
-                "you also removed a global hook, which torch calls for every module: leave these where they are"
-            )
+            return Wrong("you also removed a global hook, which torch calls for every module; it should stay")
     if not isinstance(twin, nn.Module):
-        return Wrong(f"your function returned {twin!r}; return the copy")
+        return Wrong(f"you returned {twin!r}; it should be the copy")
     if twin is model:
-        return Wrong("your function returned the model itself; return a copy")
+        return Wrong("you returned the model itself; it should be a copy")
     if (now := count_hooks(model)) != before:
-        return Wrong(f"the original had {before} hooks and has {now} now; it should keep its own")
+        return Wrong(f"the original had {before} hooks and now has {now}; it should keep its own")
     if left := count_hooks(twin):
-        return Wrong(f"{format_count(left)} on your copy; look at every module in it, and at every kind of hook")
+        return Wrong(f"{format_count(left)} on your copy; remove every kind of hook from every module in it")
     if any(one is other for one in model.modules() for other in twin.modules()):
-        return Wrong("a module of the model is also in your copy; copy deeply")
+        return Wrong("your copy shares a module with the model; it should be a deep copy")
     places = {parameter.data_ptr() for parameter in model.parameters()}
     if any(parameter.data_ptr() in places for parameter in twin.parameters()):
-        return Wrong("a parameter of your copy lies in the same memory as one of the model; copy deeply")
+        return Wrong("a parameter of your copy uses the same memory as one of the model; it should be a deep copy")
     if [type(one) for one in twin.modules()] != [type(one) for one in model.modules()]:
-        return Wrong("your copy is not built of the same modules as the model; copy the model itself")
+        return Wrong("your copy has different types of modules from the model; they should be the same")
     if [one.training for one in twin.modules()] != [one.training for one in model.modules()]:
-        return Wrong("a module is in `train()` in the one and in `eval()` in the other; copy that, too")
+        return Wrong("a module is in `train()` mode in one model but not in the other; your copy should keep the mode")
     if _ties(twin) != _ties(model):
         return Wrong(
-            "two layers of the model share one weight, and in your copy each has its own; copy the whole at once"
+            "two layers of the model share one weight, but in your copy each has its own; copy the whole model at once"
         )
     if [one.requires_grad for one in twin.parameters()] != [one.requires_grad for one in model.parameters()]:
-        return Wrong("a parameter needs a gradient in the one and none in the other; copy that, too")
+        return Wrong("a parameter requires grad in one model but not in the other; your copy should keep that")
     fired.clear()
     copied = twin(x)
     copied.sum().backward()
     if fired:
-        return Wrong(f"in a pass of your copy a {fired[0]} hook of the original fired")
+        return Wrong(f"your copy called a {fired[0]} hook of the original; it should not call any")
     with torch.no_grad():
         if not torch.equal(copied, model(x)):
-            return Wrong("your copy returns something else than the model")
+            return Wrong("your copy returns a different output from the model; it should be the same")
     for handle in handles:
         handle.remove()
     if count_hooks(model) != before - len(handles):
-        return Wrong("the handles of the original no longer take its hooks off: leave its dictionaries where they are")
+        return Wrong("the handles of the original no longer remove its hooks; you should not replace its dictionaries")
     return None

@@ -18,11 +18,11 @@ def test_hooks_in_copies_and_in_other_forms_of_a_model(says):
     says(
         "`deepcopy` does not copy a function:",
         "It does copy an object,",
-        "`deepcopy` copies the dictionary of hooks, too.",
+        "`deepcopy` also copies the dictionary of hooks.",
         "raises an error when you save.",
-        "`torch.export` runs the model once,",
-        "`torch.jit.trace` bakes a hook in as well.",
-        "`torch.jit.script` raises an error unless the arguments of the hook have types.",
+        "`torch.export` runs the model once and records the tensor operations.",
+        "`torch.jit.trace` also records the operations of a hook.",
+        "`torch.jit.script` raises an error unless the arguments of the hook have type annotations.",
         "Both are deprecated.",
     )
     model, x, calls, kept = stations.make_net(), torch.tensor([[2.0, 5.0]]), list[int](), list[int]()
@@ -65,7 +65,7 @@ def test_hooks_in_copies_and_in_other_forms_of_a_model(says):
 
 @pytest.mark.parametrize(("before", "after", "found"), [((1,), (5, 1), [1, 0]), ((1, 5), (7,), [0])])
 def test_another_batch_size_compiles_again(says, before: Any, after: Any, found: list[int]):
-    says("The first batch of another size makes torch compile again, and then it finds your hook.")
+    says("The first batch of a different size makes torch compile again, and this time it includes your hook.")
     torch.compiler.reset()
     model, x, calls = stations.make_net(), torch.ones(1, 2), list[int]()
     fast = torch.compile(model, backend="eager")
@@ -120,8 +120,8 @@ def test_a_checkpoint_runs_layers_again_in_the_backward_pass(says, reentrant: bo
 @pytest.mark.parametrize(("too_early", "gradient"), [(False, 20), (True, 2)])
 def test_a_hook_that_changes_a_checkpoint_must_stay_until_backward_is_over(says, too_early: bool, gradient: int):
     says(
-        "A hook that changes the output must stay on until `backward()` is over.",
-        "Remove it before, and you often get a wrong gradient with no error.",
+        "If a hook changes the output, keep it registered until `backward()` has finished.",
+        "If you remove it earlier, the gradient is often wrong, but you get no error.",
     )
     net = two_layers()
     handle = net[0].register_forward_hook(lambda module, args, output: 10 * output)
@@ -136,7 +136,7 @@ def test_a_hook_that_changes_a_checkpoint_must_stay_until_backward_is_over(says,
 
 def test_vmap_runs_once_and_autocast_rounds(says):
     says(
-        "Your hook fires once, and sees the shape of a single row.",
+        "Your hook fires once and gets the shape of a single row.",
         "Under `torch.autocast`, a Linear or a convolution returns half precision, so your hook gets rounded numbers.",
     )
     net, seen = two_layers(), list[tuple[tuple[int, ...], torch.dtype]]()
@@ -148,7 +148,7 @@ def test_vmap_runs_once_and_autocast_rounds(says):
 
 
 def test_a_hook_sees_scaled_gradients(says):
-    says("so it sees the scaled gradients. Divide them by `scaler.get_scale()`.")
+    says("so it gets the scaled gradients. Divide them by `scaler.get_scale()`.")
     net, scaler, seen = two_layers(), torch.amp.GradScaler("cpu", init_scale=1024.0), list[Tensor]()
     net[1].register_full_backward_pre_hook(lambda module, grad_output: seen.extend(grad_output))
     scaler.scale(net(torch.ones(1, 1)).sum()).backward()
@@ -158,7 +158,8 @@ def test_a_hook_sees_scaled_gradients(says):
 def test_a_quantized_layer_has_forward_hooks_only(says):
     says(
         "`quantize_dynamic` gives the new layer the forward hooks and the forward pre-hooks of the old one.",
-        "Backward hooks are lost, and so is `with_kwargs=True`: such a hook then raises a `TypeError`.",
+        "Backward hooks are lost.",
+        "The setting `with_kwargs=True` is lost as well, so a hook that takes `kwargs` raises a `TypeError`.",
     )
     layer, called = nn.Linear(2, 3), list[str]()
     layer.register_forward_hook(lambda *_: called.append("forward"))
