@@ -13,6 +13,6 @@ from hookscope_course.practice.check_helpers import CALLS_NOTHING
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q1(report: Mapping[str, Any] | object, steer: Hook | None) -> Wrong | None:
     if not isinstance(report, Mapping):
-        return Wrong(f"`report` is {report!r}; it is a dict with the five fields of the question")
+        return Wrong(f"`report` is {report!r}; it should be a dict with the five fields of the question")
     found = review(report, steer)
     return None if found.points == len(found.criteria) else Wrong(found.to_text())

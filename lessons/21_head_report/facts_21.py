@@ -9,7 +9,7 @@ from hookscope_course.chapters.ch21_cloakroom import cloakroom_lists, cloakroom_
 @torch.no_grad()
 def test_what_pushes_do_to_other_lists(says):
     says(
-        "the answer of one is on no list of the other.",
+        "Its answer therefore never appears on the original list.",
         "because the thing differs from list to list.",
         "Without the hook, all of them do.",
         "A shorter vector does less harm.",
