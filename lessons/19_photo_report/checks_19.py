@@ -16,6 +16,6 @@ def check_q1(report: Mapping[str, Any] | object, quiet: Hook | None) -> Wrong | 
     if not samples.has_photo_weights():
         return Wrong(NO_WEIGHTS)
     if not isinstance(report, Mapping):
-        return Wrong(f"`report` is {report!r}; it is a dict with the six fields of the question")
+        return Wrong(f"`report` is {report!r}; it should be a dict with the six fields of the question")
     found = review(report, quiet)
     return None if found.points == len(found.criteria) else Wrong(found.to_text())
