@@ -30,24 +30,25 @@ def check_q1(count_calls: Callable[[nn.Module, Tensor], Any], size: int) -> Wron
     with record_registrations() as registered:
         counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
-        other = "; a hook of somebody else is on the net, too" if counted == [0, 0, 0] else ""
+        other = ". Another hook was on the net before yours" if counted == [0, 0, 0] else ""
         return Wrong(
-            f"the cell ran three times, with one call of the net each time, and counted "
-            f"{format_numbers(counted)}{other}"
+            f"the cell ran three times and called the net once each time, but you counted {format_numbers(counted)}; "
+            f"it should be [1, 1, 1]{other}"
         )
     found = count_hooks(net) - 1
     if found > 1:
-        return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
+        return Wrong(f"the count is right, but after three runs {found} hooks are on the net; there should be none")
     if len(calls) != 3:
-        return Wrong(f"it counts 1, but in three runs the net was called {len(calls)} times")
-    return None if registered else Wrong("the answer is right, but you registered no hook; use one")
+        return Wrong(f"the count is right, but three runs called the net {len(calls)} times; it should be 3 times")
+    no_hook = Wrong("the count is right, but you registered no hook; a hook should count")
+    return None if registered else no_hook
 
 
 @allows("random")
 def check_q2(net_class: Callable[[], nn.Module]) -> Wrong | None:
     with record_registrations() as registered:
         wrong = _wrong_notes(net_class)
-    no_hook = Wrong("the net stores the right values, but no hook does it; register one hook, when the net is created")
+    no_hook = Wrong("`seen` is right, but you registered no hook; register one when the net is created")
     return wrong or (None if registered else no_hook)
 
 
@@ -58,19 +59,20 @@ def _wrong_notes(net_class: Callable[[], nn.Module]) -> Wrong | None:
         returned = [net(make_row(value)) for value in (1.0, 2.0, 3.0)]
         expected = [weight, 2 * weight, 3 * weight]
         if net.seen != expected:
-            once = f"three calls gave {', '.join(f'{value:g}' for value in expected)}, once each"
-            return Wrong(f"{once}; the net stored {format_numbers(net.seen)}")
+            right = format_numbers(expected)
+            return Wrong(f"after three calls `seen` is {format_numbers(net.seen)}; it should be {right}")
         if [value.item() for value in returned] != expected:
             return Wrong(
-                f"the net should still return {format_numbers(expected)}; it returned {format_numbers(returned)}"
+                f"the net returned {format_numbers(returned)}; it should still return {format_numbers(expected)}"
             )
         net(make_row(3.0))
         if net.seen != [*expected, expected[-1]]:
-            return Wrong(f"a fourth call gave the same as the third, and the net stored {format_numbers(net.seen)}")
+            again = f"in a fourth call the layer returned {expected[-1]:g} again"
+            return Wrong(f"{again}, but `seen` is {format_numbers(net.seen)}; it should have one more entry")
         if (found := count_hooks(net)) > 1:
-            return Wrong(f"after four calls {found} hooks are on the net; register one hook, when the net is created")
+            return Wrong(f"after four calls {found} hooks are on the net; register one hook when the net is created")
         if not returned[0].requires_grad:
-            return Wrong("with the hook, the net's output has lost its gradient")
+            return Wrong("with your hook, the output of the net has no graph; it should keep its graph")
     return None
 
 
@@ -85,20 +87,18 @@ def check_q3(
     except TypeError as error:
         if "must be Tensor" not in str(error):
             raise
-        return Wrong("the pass failed, because a layer got no tensor: your hook returns something, as in section 2")
+        return Wrong("the pass failed because a layer was not called with a tensor: your hook returns a value")
     expected = dict(zip("012", accumulate(weights, mul), strict=False))
     if seen != expected:
-        return Wrong(f"the layers returned {format_numbers(expected)}; `seen` is {format_numbers(seen)}")
+        return Wrong(f"after one pass `seen` is {format_numbers(seen)}; it should be {format_numbers(expected)}")
     output, twice = net(torch.full((1, 1), 2.0, dtype=dtype)).item(), 2 * list(expected.values())[-1]
     if output != twice:
         return Wrong(
-            f"the first pass is right, but in the second, with the input 2, the net returned {output:g}, not "
-            f"{twice:g}: your hook returns something"
+            f"the first pass is right, but in the second, with the input 2, the net returned {output:g}; it should "
+            f"return {twice:g}. Your hook returns a value"
         )
     if seen != (doubled := {name: 2 * value for name, value in expected.items()}):
-        return Wrong(
-            f"in a second pass the layers returned {format_numbers(doubled)}; `seen` is {format_numbers(seen)}"
-        )
+        return Wrong(f"after a second pass `seen` is {format_numbers(seen)}; it should be {format_numbers(doubled)}")
     return None
 
 
@@ -114,25 +114,30 @@ def check_q4(with_average: Callable[[nn.Module], Any], weight: float) -> Wrong |
         case (nn.Module() as average, {"net": list(), "average": list()} as seen):
             pass
         case _:
-            return Wrong("your function should return the average and the dict of two lists")
+            return Wrong(
+                f"your function returned a {type(result).__name__}; "
+                "it should return the average and the dict of two lists"
+            )
     if average is net:
-        return Wrong("your average is the net itself; training would change both")
+        return Wrong("your average is the net itself; it should be a copy, because training changes the net")
     returned = [net(make_row(1)), average(make_row(10))]
     if seen != {"net": [weight], "average": [10 * weight]}:
-        once = f"the net returned {weight:g}, the average {10 * weight:g}, once each"
-        return Wrong(f"{once}; you stored {format_numbers(seen)}")
+        return Wrong(
+            f"after one call of each, you stored {format_numbers(seen)}; it should be one number in each list, "
+            f"{weight:g} from the net and {10 * weight:g} from the average"
+        )
     returned += [net(make_row(2)), average(make_row(20))]
     if seen != {"net": [weight, 2 * weight], "average": [10 * weight, 20 * weight]}:
-        return Wrong(f"the first calls are right, but after a second call of each you stored {format_numbers(seen)}")
+        return Wrong(f"the first calls are right, but after a second call of each, you stored {format_numbers(seen)}")
     expected = [weight, 10 * weight, 2 * weight, 20 * weight]
     if [output.item() for output in returned] != expected or not all(output.requires_grad for output in returned):
-        return Wrong("what you stored is right, but your hooks change what a net returns")
+        return Wrong("your lists are right, but your hooks change the output of a net")
     with torch.no_grad():
         next(average.parameters()).zero_()
     if next(net.parameters()).item() != weight:
-        return Wrong("your average shares its weights with the net; training would change both")
+        return Wrong("your average shares its weights with the net; it should have its own weights")
     if (found := count_hooks(average)) > 1:
-        return Wrong(f"what you stored is right, but {found} hooks are on the average; the copied one still runs")
+        return Wrong(f"your lists are right, but {found} hooks are on the average; remove the copied hook")
     return None
 
 
@@ -167,21 +172,19 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
     kept = sum(saved() is not None for saved in alive)
     if kept:
         return Wrong(
-            f"what you returned keeps {kept} tensors alive that autograd saved: the entries still have their graphs"
+            f"your return value keeps {kept} tensors alive that autograd saved; the entries should not have a graph"
         )
     if isinstance(history, list) and any(isinstance(entry, list | tuple) for entry in history):
-        return Wrong(
-            "no graph is kept, but each entry should be a tensor; yours are lists of numbers, without dtype and device"
-        )
+        return Wrong("you returned lists of numbers, without dtype and device; each entry should be a tensor")
     if format_numbers(history) != expected:
-        return Wrong(f"for three batches the first layer returned {expected}; you returned {format_numbers(history)}")
+        return Wrong(f"you returned {format_numbers(history)}; the outputs of the first layer should be {expected}")
     if [format_numbers(output) for output, _ in returned] != [
         format_numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)
     ]:
-        return Wrong("what you kept is right, but your hook changes what the net returns")
+        return Wrong("your entries are right, but your hook changes the output of the net")
     if not all(has_graph for _, has_graph in returned):
-        return Wrong("what you kept is right, but with your hook, the net's output no longer has a graph")
-    return find_left_hooks(net, "what you kept is right", own=1)
+        return Wrong("your entries are right, but your hook takes the graph of the net's output away; it should stay")
+    return find_left_hooks(net, "your entries are right", own=1)
 
 
 def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
@@ -192,9 +195,8 @@ def _overwritten(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int
     if format_numbers(history) == expected:
         return None
     return Wrong(
-        f"with an in-place ReLU after it, the first layer returned {expected}, and you returned "
-        f"{format_numbers(history)}: "
-        "the next layer overwrote what you kept"
+        f"with an in-place ReLU after the first layer, you returned {format_numbers(history)}; "
+        f"it should be {expected}. The ReLU overwrote your entries"
     )
 
 
@@ -221,19 +223,23 @@ def check_q6(without_first: Callable[[Tensor], Any]) -> Wrong | None:
         if format_numbers(x.grad) != "[0, 0, 2, 2, 2, 2]":
             found = format_numbers(x.grad)
             return Wrong(
-                f"`y = 2 * x` has three rows, and the loss is `{name}`. `x.grad` is {found}, not [0, 0, 2, 2, 2, 2]"
+                f"`y = 2 * x` has three rows, and the loss is `{name}`. `x.grad` is {found}; "
+                "it should be [0, 0, 2, 2, 2, 2]"
             )
         if rows != format_numbers([0.0] * 3 + [2.0] * 9):
-            return Wrong(f"with four rows of three numbers and the loss `{name}`, `x.grad` is {rows}")
+            return Wrong(
+                f"with rows of three numbers and the loss `{name}`, `x.grad` is {rows}; only row 0 should be 0"
+            )
     weights, x = torch.tensor([[5.0, 6], [7, 8], [9, 10]]), torch.ones(3, 2, requires_grad=True)
     y = 2 * x
     without_first(y)
     for times in (1, 2):
         torch.autograd.backward((weights * y).sum(), retain_graph=True)
-        if format_numbers(x.grad) != format_numbers(2 * times * weights * torch.tensor([[0.0], [1], [1]])):
+        should = format_numbers(2 * times * weights * torch.tensor([[0.0], [1], [1]]))
+        if format_numbers(x.grad) != should:
             return Wrong(
-                f"when 5, 6, 7, 8, 9 and 10 arrive at `y`, and `backward()` runs {'once' if times == 1 else 'twice'}, "
-                f"`x.grad` is {format_numbers(x.grad)}"
+                f"the gradient at `y` is 5, 6, 7, 8, 9 and 10. `backward()` ran {'once' if times == 1 else 'twice'}. "
+                f"`x.grad` is {format_numbers(x.grad)}; it should be {should}"
             )
     x, arrives = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2)
     y = 2 * x
@@ -241,7 +247,7 @@ def check_q6(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     torch.autograd.backward(y, arrives)  # this very tensor reaches the hook
     if not arrives.all():
         return Wrong(
-            "the right rows are 0, but your hook wrote into the tensor that `backward()` got; write into a clone"
+            "`x.grad` is right, but your hook wrote into the tensor that was passed to `backward()`; write into a clone"
         )
     return None
 
