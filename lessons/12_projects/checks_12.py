@@ -65,12 +65,12 @@ def _leaves_no_trace(tool: Tool) -> str | None:
     del output
     gc.collect()
     if not same:
-        return "with your hooks on, the model returns other numbers"
+        return "your hooks change the output of the model; it should stay the same"
     if not graph:
-        return "with your hooks on, the model's output has lost its gradient"
+        return "with your hooks, the output of the model has lost its gradient; it should keep its graph"
     kept = alive[0]() is not None
     del found
-    return "what you keep holds the output of a layer, with its graph; keep numbers or booleans" if kept else None
+    return "you keep the output of a layer alive, with its graph; keep numbers or booleans" if kept else None
 
 
 # -- the watchdog for dead units --------------------------------------------------------------------------------------
@@ -85,14 +85,14 @@ def _each_unit(watch_relus: Tool) -> str | None:
         with watch_relus(model) as fired:
             model(x)
         if set(fired) != {"relu", "more.relu"}:
-            return f"the ReLUs are 'relu' and 'more.relu', and you have {list(fired)}"
+            return f"your keys are {list(fired)}; they should be 'relu' and 'more.relu'"
         for name, units in fired.items():
             if not isinstance(units, Tensor) or units.dtype != torch.bool or units.shape != (numbers,):
                 what = f"{tuple(units.shape)} {units.dtype}" if isinstance(units, Tensor) else repr(units)
-                return f"keep {numbers} booleans for {name!r}, one for each unit; you keep {what}"
+                return f"you stored {what} for {name!r}; it should be {numbers} booleans, one for each unit"
             if units.tolist() != expected:
-                zero = "; a unit that is 0 has not fired" if units[2] else ""
-                return f"for some image, the units 0 and 1 fire; you have {units.tolist()}, not {expected}{zero}"
+                zero = "; a unit that is 0 does not count as fired" if units[2] else ""
+                return f"units 0 and 1 fire for some image. You stored {units.tolist()}; it should be {expected}{zero}"
     return None
 
 
@@ -104,7 +104,7 @@ def _whole_epoch(watch_relus: Tool) -> str | None:
     got = fired["relu"].tolist()
     if got == [True, True, False]:
         return None
-    return f"unit 0 fires in batch 1, unit 1 in batch 2, and none in batch 3; in the end you have {got}"
+    return f"unit 0 fires in batch 1, and unit 1 in batch 2. You stored {got}; it should be [True, True, False]"
 
 
 def _channels(watch_relus: Tool) -> str | None:
@@ -114,20 +114,22 @@ def _channels(watch_relus: Tool) -> str | None:
     with watch_relus(model) as fired:
         model(maps)
     if (shape := tuple(fired["relu"].shape)) != (3,):
-        return f"of maps (2, 3, 4, 5) you keep {shape}; keep one boolean for each of the 3 channels"
+        return f"for maps of shape (2, 3, 4, 5), you stored {shape}; store one boolean for each of the 3 channels"
     got = fired["relu"].tolist()
-    return None if got == [True, False, True] else f"channels 0 and 2 fire at one position; you have {got}"
+    if got == [True, False, True]:
+        return None
+    return f"channels 0 and 2 fire at one position. You stored {got}; it should be [True, False, True]"
 
 
 @blind_to(swallows_errors=IN_THE_BLOCK)
 def check_q1(watch_relus: Tool) -> Wrong | None:
     return judge(
         (
-            ("for each ReLU, one boolean for each unit", _each_unit),
-            ("a unit that fired in one batch has fired", _whole_epoch),
-            ("of maps, one boolean for each channel", _channels),
+            ("store one boolean for each unit of each ReLU", _each_unit),
+            ("if a unit fires in one batch, it stays True", _whole_epoch),
+            ("for maps, store one boolean for each channel", _channels),
             (
-                "the hooks come off, also after an error, and change nothing",
+                "remove the hooks, even after an error; they must not change anything",
                 _both(check_removal, _leaves_no_trace),
             ),
         ),
@@ -159,20 +161,20 @@ def _names_and_bytes(ledger: Tool) -> str | None:
         net(samples.digit(5))
     got, expected = _column(rows, "layer"), list(leaves(net))
     if got != expected:
-        return f"on the digit CNN your layers are {got[:3]} … ({len(got)}), not {expected[:3]} … ({len(expected)})"
+        return f"on the digit CNN, you listed {got[:3]} … ({len(got)}); it should be {expected[:3]} … ({len(expected)})"
     if (size := rows[0]["bytes"]) != 50176:
-        return f"block1.conv returns 16 · 28 · 28 numbers of 4 bytes, 50176; you wrote {size}"
+        return f"you counted {size} bytes for block1.conv, 16 · 28 · 28 numbers of 4 bytes; it should be 50176"
     double = _chain(stem=_Times(3, torch.float64))
     with ledger(double) as rows:
         double(torch.ones(2, 3, dtype=torch.float64))
     size = rows[0]["bytes"]
     if size != 48:
-        return f"a layer returns 2 · 3 numbers of 8 bytes, 48; you wrote {size}"
+        return f"you counted {size} bytes for an output of 2 · 3 numbers of 8 bytes; it should be 48"
     part = _chain(first=_FirstColumn())
     with ledger(part) as rows:
         part(torch.ones(4, 6))
     size = rows[0]["bytes"]
-    return None if size == 16 else f"a layer returns one column, 4 numbers of 4 bytes, 16; you wrote {size}"
+    return None if size == 16 else f"you counted {size} bytes for a column of 4 numbers of 4 bytes; it should be 16"
 
 
 class _Twice(nn.Module):
@@ -194,10 +196,10 @@ def _shared_calls(ledger: Tool) -> str | None:
             for _ in range(times):
                 net(torch.ones(1, 1))
         if (got := _column(rows, "layer")) != times * expected:
-            return f"a ReLU is called twice, and your layers are {got}, not {times * expected}"
+            return f"a ReLU is called twice, but your layers are {got}; they should be {times * expected}"
         found.append(rows)
     if len(found[0]) != len(expected):
-        return f"a second `with` block has changed the rows of the first: there were 4, now {len(found[0])}"
+        return f"your second `with` block changed the rows of the first one from 4 to {len(found[0])}; they should stay"
     return None
 
 
@@ -206,18 +208,19 @@ def _opens_tuples(ledger: Tool) -> str | None:
     with ledger(net) as rows:
         net(torch.ones(1, 3, 1))
     got = _column(rows, "bytes")
-    return None if got == [40] else f"an LSTM returns tensors of 6, 2 and 2 numbers, 40 bytes in all; you wrote {got}"
+    lstm = "an LSTM that returns tensors of 6, 2 and 2 numbers"
+    return None if got == [40] else f"your bytes are {got} for {lstm}; they should be [40]"
 
 
 @blind_to(swallows_errors=IN_THE_BLOCK)
 def check_q2(ledger: Tool) -> Wrong | None:
     return judge(
         (
-            ("a row for each call, in order, with name and bytes", _names_and_bytes),
-            ("a layer that is called twice has two rows", _shared_calls),
-            ("an LSTM returns a tuple in a tuple: all its tensors count", _opens_tuples),
+            ("add one row for each call, in order, with name and bytes", _names_and_bytes),
+            ("if a layer is called twice, add two rows", _shared_calls),
+            ("an LSTM returns a tuple in a tuple; count all its tensors", _opens_tuples),
             (
-                "the hooks come off, also after an error, and keep no tensor",
+                "remove the hooks, even after an error, and do not keep any tensor",
                 _both(check_removal, _leaves_no_trace),
             ),
         ),
@@ -250,14 +253,14 @@ def _not_the_sum(got: Tensor, strength: float, expected: dict[float, Tensor]) ->
     if torch.allclose(got, expected[strength], atol=1e-6):
         return None
     if torch.allclose(got, expected[-strength], atol=1e-6):
-        return "your push leads from the goal to the start; turn it around"
+        return "your push points from the goal to the start; it should point from the start to the goal"
     if torch.allclose(got, expected[0.0], atol=1e-6):
-        return "in the block, the layer returns what it returns without; a forward hook has to return the sum"
+        return "inside the block, the layer returns the same as without your hook; a forward hook has to return the sum"
     if torch.allclose(got, expected[1.0], atol=1e-6):
-        return f"your hook adds the whole push, whatever the strength; here it is {strength:g}"
+        return f"your hook adds the whole push for every strength; here it should add {strength:g} times the push"
     return (
-        "it is not its output plus the strength times the push: the mean output over the images of the goal, minus the "
-        "mean over those of the start"
+        "the layer returns something else; it should return its output plus strength × push. The push is the mean "
+        "output over the images of the goal, minus the mean over the images of the start"
     )
 
 
@@ -271,7 +274,7 @@ def _is_not_overwritten(pushed: Pushed) -> str | None:
             got = net(images)
     if torch.allclose(got, (kept + push).relu(), atol=1e-6):
         return None
-    return "behind the layer, an in-place ReLU overwrote what you kept; take the means in the hook, or keep a clone"
+    return "an in-place ReLU overwrote the output that you kept; compute the means in the hook, or keep a clone"
 
 
 def _passes_gradients(pushed: Pushed) -> str | None:
@@ -285,20 +288,20 @@ def _passes_gradients(pushed: Pushed) -> str | None:
     with pushed(net, "1", images, labels, 0, 1, 0.5):
         output = net(x).sum()
     if not output.requires_grad:
-        return "in the block, the output of the model has lost its gradient"
+        return "inside the block, the output of the model has lost its gradient; it should keep its graph"
     try:
         got: tuple[Tensor | None, ...] = torch.autograd.grad(output, sources, allow_unused=True)
     except RuntimeError as error:
         if "inplace operation" not in str(error):
             raise
-        return "your hook writes into the output, which the layer needs for its gradient; return a new tensor"
+        return "your hook writes into the output, but the backward pass of the layer needs it; return a new tensor"
     if got[0] is None:
-        return "in the block, the output of the layer has lost its gradient"
+        return "inside the block, the output of the layer has lost its gradient; it should keep its graph"
     if all(one is not None and torch.allclose(one, two, atol=1e-6) for one, two in zip(got, expected, strict=True)):
         return None
     return (
-        "the weights get another gradient than from the output plus a constant: your push holds the graph of the pass "
-        "that measured it; `detach()` it, or use `torch.no_grad()`"
+        "your hook changes the gradients of the weights, because your push has the graph of the pass that measured it; "
+        "`detach()` it, or use `torch.no_grad()`"
     )
 
 
@@ -308,9 +311,9 @@ def _off(pushed: Pushed) -> str | None:
     with pushed(net, "first", images, labels, 0, 1, 1.0):
         net(images)
     if left := count_hooks(net):
-        return f"after the `with` block {format_count(left)} still on the model"
+        return f"after the `with` block, {format_count(left)} still on the model; remove your hooks"
     for is_early in (False, True):
-        when = "while you took the means" if is_early else "in the `with` block"
+        when = "while you computed the means" if is_early else "in the `with` block"
         net = _chain(first=nn.Linear(2, 3))
         if is_early:
             net.add_module("breaks", BreakingLayer())
@@ -322,9 +325,9 @@ def _off(pushed: Pushed) -> str | None:
         except Broken:
             raised = True
         if not raised:
-            return f"a layer raised {when}, and your tool kept it to itself"
+            return f"a layer raised {when}, but your tool swallowed the error; the error should leave your tool"
         if left := count_hooks(net):
-            return f"a layer raised {when}, and {format_count(left)} still on; take it off in a `finally`"
+            return f"a layer raised {when}, and {format_count(left)} still on; remove it in a `finally`"
     return None
 
 
@@ -332,10 +335,10 @@ def _off(pushed: Pushed) -> str | None:
 def check_q3(pushed: Pushed) -> Wrong | None:
     return judge(
         (
-            ("in the block, the layer returns its output plus the strength times the push", _adds),
-            ("a later in-place layer does not change the push", _is_not_overwritten),
-            ("gradients reach the input, and the push has no graph", _passes_gradients),
-            ("the hooks come off, also after an error", _off),
+            ("inside the block, the layer should return its output plus strength × push", _adds),
+            ("a later in-place layer must not change the push", _is_not_overwritten),
+            ("gradients must reach the input, and the push must not have a graph", _passes_gradients),
+            ("remove the hooks, even after an error", _off),
         ),
         pushed,
     )
@@ -354,13 +357,14 @@ def _open(half_once: HalfOnce, skip: Callable[[Tensor], bool] = _pack_all) -> tu
     """Return `pack` and `unpack`, or refuse anything else; `pack` refuses what is not a tensor."""
     made: Any = half_once(skip)
     if not isinstance(made, tuple | list) or len(made) != 2:
-        raise RefusedError("`half_once` should return two functions, `pack` and `unpack`")
+        kind = type(made).__name__
+        raise RefusedError(f"`half_once` returned a {kind}; it should return two functions, `pack` and `unpack`")
     pack, unpack = made
 
     def pack_tensor(tensor: Tensor) -> Tensor:
         packed: Any = pack(tensor)
         if not isinstance(packed, Tensor):
-            raise RefusedError(f"`pack` should return a tensor; yours returns {packed!r}")
+            raise RefusedError(f"your `pack` returned {packed!r}; it should return a tensor")
         return packed
 
     return pack_tensor, unpack
@@ -387,13 +391,13 @@ def _halves(half_once: HalfOnce) -> str | None:
             expected = torch.bfloat16 if kind == "a float32 tensor" else tensor.dtype
             packed = pack(tensor)
             if packed.dtype != expected:
-                return f"`pack` should return {expected} for {kind}; yours returns {packed.dtype}"
+                return f"for {kind}, your `pack` returned {packed.dtype}; it should return {expected}"
             back: Any = unpack(packed)
             if not isinstance(back, Tensor) or back.dtype != tensor.dtype:
                 found = back.dtype if isinstance(back, Tensor) else repr(back)
-                return f"for {kind}, `unpack` should return {tensor.dtype}; yours returns {found}"
+                return f"for {kind}, your `unpack` returned {found}; it should return {tensor.dtype}"
             if not torch.equal(back, tensor):
-                return f"for {kind}, `unpack` should return the values that `pack` got; yours returns others"
+                return f"for {kind}, your `unpack` returned different values; it should return the values before `pack`"
     return None
 
 
@@ -403,7 +407,7 @@ def _shares(half_once: HalfOnce) -> str | None:
     first, again = pack(tensor), pack(tensor.detach())
     if first.data_ptr() != again.data_ptr():
         return (
-            "a tensor and its `detach()` have the same values in the same memory, but got two copies; "
+            "you made two copies of a tensor and its `detach()`, which have the same values in the same memory; "
             "use `memory_of(tensor)` as the key of a dict"
         )
     return None
@@ -416,10 +420,10 @@ def _separates(half_once: HalfOnce) -> str | None:
     for code, view in (("tensor.t()", tensor.t()), ("tensor[1:]", tensor[1:]), ("tensor[:1]", tensor[:1])):
         packed = pack(view)
         if packed.shape != view.shape or not torch.equal(packed.float(), view):
-            return f"`{code}` shares the memory of `tensor`, but it got the copy of another view"
+            return f"for `{code}`, your `pack` returned the copy of another view; it should make a new copy"
     tensor.mul_(2)
     if not torch.equal(pack(tensor).float(), tensor):
-        return "after `tensor.mul_(2)` the memory is the same, but it got the copy of the old values"
+        return "after `tensor.mul_(2)`, your `pack` returned the copy of the old values; it should make a new copy"
     return None
 
 
@@ -435,7 +439,7 @@ def _notices_new_tensors(half_once: HalfOnce) -> str | None:
             return "your `pack` keeps the float32 tensor alive, so no memory is saved; keep only the copy"
     if [copy[0].item() for copy in copies] == [float(value) for value in range(50)]:
         return None
-    return "a tensor was freed, a new one got its memory, and then `pack` returned the copy of the freed tensor"
+    return "a new tensor got the memory of a freed one, but your `pack` returned the copy of the freed tensor"
 
 
 @blind_to(
@@ -445,11 +449,11 @@ def _notices_new_tensors(half_once: HalfOnce) -> str | None:
 def check_q4(half_once: HalfOnce) -> Wrong | None:
     return judge(
         (
-            ("float32 is kept as bfloat16 and comes back as float32, everything else stays", _told(_halves)),
-            ("a tensor that comes twice has one copy", _told(_shares)),
-            ("another view, or other values in the same memory, get another copy", _told(_separates)),
+            ("keep float32 as bfloat16 and return it as float32; do not convert anything else", _told(_halves)),
+            ("make only one copy of a tensor that comes twice", _told(_shares)),
+            ("make a new copy for a different view, or for new values in the same memory", _told(_separates)),
             (
-                "a new tensor in freed memory gets another copy, and none is kept alive",
+                "make a new copy for a new tensor in freed memory, and keep no float32 tensor alive",
                 _told(_notices_new_tensors),
             ),
         ),
