@@ -35,7 +35,7 @@ class SymptomTree(HookWidget):
         >>> tree.cure.code
         'x = layer(x)'
         >>> SymptomTree("My hook is not called").summary()
-        'My hook is not called → Is the hook there? Ask hookscope.census(model): no, yes, the model is compiled'
+        'My hook is not called → Is the hook registered? Ask hookscope.census(model): no, yes, the model is compiled'
 
     """
 
@@ -47,7 +47,7 @@ class SymptomTree(HookWidget):
 
     def __init__(self, *path: str) -> None:
         super().__init__(path=[*path], _tree={symptom: _as_dict(ask) for symptom, ask in SYMPTOMS.items()})
-        self.alt = "The symptom tree, from what you see to the cure. " + " ".join(
+        self.alt = "The symptom tree leads from a symptom to its fix. " + " ".join(
             f"{symptom}: {_steps(way)}: {cure.cause} {cure.cure}" for symptom, way, cure in paths()
         )
 

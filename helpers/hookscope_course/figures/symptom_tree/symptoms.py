@@ -46,29 +46,29 @@ _NOT_CALLED = Ask(
     (
         (
             "layer.forward(x)",
-            Cure("You called .forward, which goes around the hooks.", "Call the layer.", "x = layer(x)"),
+            Cure("Your code calls layer.forward, which does not run the hooks.", "Call the layer.", "x = layer(x)"),
         ),
         (
             "F.linear(x, layer.weight)",
             Cure(
-                "A function took the weight. The layer itself was not called.",
-                "Call the layer, or put the hook on the module around it.",
+                "A function uses the weight, but nothing calls the layer.",
+                "Call the layer, or register the hook on its parent module.",
                 "x = layer(x)",
             ),
         ),
         (
             "for step in model.steps",
             Cure(
-                "The hook is on a ModuleList, which is never called. Its layers are.",
-                "Put the hook on the layers in it.",
+                "The hook is on a ModuleList. The list is never called; only the layers in it are called.",
+                "Register the hook on each layer in the list.",
                 "for step in steps:\n    step.register_forward_hook(hook)",
             ),
         ),
         (
             "not in this pass",
             Cure(
-                "forward did not reach the layer.",
-                "Run a pass that uses the layer, or hook another one.",
+                "forward did not call the layer in this pass.",
+                "Run a pass that uses the layer, or register the hook on a different layer.",
                 "handle = other_layer.register_forward_hook(hook)",
             ),
         ),
@@ -83,14 +83,14 @@ _CALLED = Ask(
             "a forward hook",
             Cure(
                 "You registered the hook after the pass.",
-                "Register it first, and run the model then.",
+                "Register the hook first. Then run the model.",
                 "layer.register_forward_hook(hook)\nmodel(x)",
             ),
         ),
         (
             "a backward hook, and backward() did not run",
             Cure(
-                "Nothing asked for a gradient, for example under no_grad().",
+                "Nothing computed a gradient, for example because the pass ran under no_grad().",
                 "Call backward() on a result that requires grad.",
                 "model(x).sum().backward()",
             ),
@@ -98,8 +98,8 @@ _CALLED = Ask(
         (
             "a backward hook, and backward() ran",
             Cure(
-                "The module returned its tensor in a dict, or in a tuple in a tuple. torch does not look there.",
-                "In a forward hook, put a tensor hook on the tensor.",
+                "The output is a tensor in a dict, or in a tuple in a tuple. torch does not search there.",
+                "In a forward hook, register a tensor hook on the tensor.",
                 "def watch(module, args, output):\n    output[1][0].register_hook(hook)",
             ),
         ),
@@ -113,16 +113,16 @@ _NAMES = Ask(
         (
             "only the last one",
             Cure(
-                "The hook looks up name when it is called, and the loop is over by then.",
-                "Store the name with the hook.",
+                "The hook looks up name when it is called. By then, the loop is over.",
+                "Store the name in the hook.",
                 "layer.register_forward_hook(functools.partial(keep, name))",
             ),
         ),
         (
             "all of them",
             Cure(
-                "The layer is called again, and the hook keeps the last call only.",
-                "Keep a list.",
+                "The layer is called several times, but the hook keeps only the last call.",
+                "Keep a list of all calls.",
                 "kept.setdefault(name, []).append(output.detach().clone())",
             ),
         ),
@@ -131,14 +131,14 @@ _NAMES = Ask(
 
 SYMPTOMS: dict[str, Ask] = {
     "My hook is not called": Ask(
-        "Is the hook there?",
+        "Is the hook registered?",
         "hookscope.census(model)",
         (
             (
                 "no",
                 Cure(
-                    "It was removed, or it was registered on another layer or model.",
-                    "Register it on the model that you run.",
+                    "The hook was removed, or you registered it on a different layer or model.",
+                    "Register the hook on the model that you run.",
                     "handle = model.layer.register_forward_hook(hook)",
                 ),
             ),
@@ -153,8 +153,8 @@ SYMPTOMS: dict[str, Ask] = {
             (
                 "the model is compiled",
                 Cure(
-                    "The model was compiled and run before you registered the hook.",
-                    "Run that call as Python.",
+                    "You registered the hook after the compiled model had already run.",
+                    "Run this call without the compiler.",
                     'with torch.compiler.set_stance("force_eager"):\n    compiled(x)',
                 ),
             ),
@@ -167,8 +167,8 @@ SYMPTOMS: dict[str, Ask] = {
             (
                 "more than one",
                 Cure(
-                    "The cell was run again, or forward itself registers the hook.",
-                    "Take the hook off where you register it.",
+                    "You ran the cell again, or forward registers the hook.",
+                    "Remove the hook at the end of a with block.",
                     "with layer.register_forward_hook(hook):\n    model(x)",
                 ),
             ),
@@ -181,8 +181,8 @@ SYMPTOMS: dict[str, Ask] = {
                         (
                             "several times",
                             Cure(
-                                "The model calls this layer several times in a pass.",
-                                "Count the calls in the hook, and keep a list.",
+                                "The model calls this layer several times in one pass.",
+                                "Keep a list of all calls.",
                                 "kept.append(output.detach().clone())",
                             ),
                         ),
@@ -191,7 +191,8 @@ SYMPTOMS: dict[str, Ask] = {
                             Cure(
                                 "A deep copy of the model has the same hook, or a checkpoint runs the layer again in "
                                 "the backward pass.",
-                                "Copy first, and register then. With a checkpoint, look at the forward pass only.",
+                                "Make the copy before you register the hook. With a checkpoint, remove the hook before "
+                                "the backward pass.",
                                 "average = copy.deepcopy(net)\nhandle = net.register_forward_hook(hook)",
                             ),
                         ),
@@ -205,23 +206,23 @@ SYMPTOMS: dict[str, Ask] = {
         "with hookscope.record(model, values=True) as log:\n    model(x)\nprint(log)",
         (
             (
-                "another output or input",
+                "the output or the input",
                 Ask(
-                    "Does the hook return something?",
+                    "Does the hook return a value?",
                     "inspect.getsource(hook)",
                     (
                         (
                             "yes, or it is a lambda",
                             Cure(
-                                "What a hook returns becomes the output. A lambda returns its value.",
-                                "A hook that looks needs def, and no return.",
+                                "The return value of a hook replaces the output. A lambda always returns a value.",
+                                "Write a hook that only watches as a def without a return.",
                                 "def look(module, args, output):\n    seen.append(output.detach().clone())",
                             ),
                         ),
                         (
                             "no",
                             Cure(
-                                "The hook writes into the tensor that the next layer gets.",
+                                "The hook writes into the output, which is the input of the next layer.",
                                 "Work on a copy.",
                                 "def look(module, args, output):\n    copy = output.detach().clone()",
                             ),
@@ -230,10 +231,10 @@ SYMPTOMS: dict[str, Ask] = {
                 ),
             ),
             (
-                "another gradient",
+                "the gradient",
                 Cure(
-                    "The hook writes into the gradient, and other tensors may share its memory.",
-                    "Write into a clone, and return it.",
+                    "The hook writes into the gradient, but other tensors can share its memory.",
+                    "Write into a clone and return it.",
                     "def stop(grad):\n    grad = grad.clone()\n    grad[0] = 0\n    return grad",
                 ),
             ),
@@ -246,8 +247,8 @@ SYMPTOMS: dict[str, Ask] = {
             (
                 "yes",
                 Cure(
-                    "A later step writes in place, and detach() shares the memory.",
-                    "Keep a copy.",
+                    "A later step writes in place, and detach() does not copy the memory.",
+                    "Keep a clone.",
                     "kept[name] = output.detach().clone()",
                 ),
             ),
@@ -260,7 +261,7 @@ SYMPTOMS: dict[str, Ask] = {
                         (
                             "a pre-hook",
                             Cure(
-                                "A pre-hook is given the input, so it kept the input.",
+                                "A pre-hook is called with the input, so it kept the input.",
                                 "Use a forward hook.",
                                 "layer.register_forward_hook(keep)",
                             ),
@@ -272,14 +273,14 @@ SYMPTOMS: dict[str, Ask] = {
         ),
     ),
     "Memory grows": Ask(
-        "Does what you kept have a graph?",
+        "Do the kept tensors have a graph?",
         "kept[0].grad_fn",
         (
             (
                 "yes",
                 Cure(
-                    "Each tensor keeps the graph that it was computed in.",
-                    "Detach what you keep.",
+                    "Each tensor keeps its whole graph alive.",
+                    "Detach the tensors before you keep them.",
                     "kept.append(output.detach().clone())",
                 ),
             ),
@@ -287,7 +288,7 @@ SYMPTOMS: dict[str, Ask] = {
                 "no, it is None",
                 Cure(
                     "The list itself grows with every call.",
-                    "Keep a number, or take the hook off.",
+                    "Keep a number instead of a tensor, or remove the hook.",
                     "kept.append(output.mean().item())",
                 ),
             ),
@@ -300,24 +301,24 @@ SYMPTOMS: dict[str, Ask] = {
             (
                 "hooks should return None",
                 Cure(
-                    "A post-accumulate hook returns something.",
-                    "Write it with def, and no return.",
+                    "A post-accumulate hook returns a value.",
+                    "Write the hook as a def without a return.",
                     "def clip(weight):\n    weight.grad.clamp_(-1, 1)",
                 ),
             ),
             (
                 "is a view and is being modified inplace",
                 Cure(
-                    "A full backward hook makes the output a view, and the next step writes into it.",
-                    "Use a tensor hook, or take the in-place step out.",
+                    "A full backward hook turns the output into a view, but the next step writes into it.",
+                    "Use a tensor hook, or do not write in place.",
                     "output.register_hook(hook)  # in a forward hook",
                 ),
             ),
             (
                 "Cannot use both regular backward hooks",
                 Cure(
-                    "A legacy hook was on this module once, and left its mark.",
-                    "Make the module anew, and use full hooks only.",
+                    "A legacy hook was once registered on this module, and torch still blocks full hooks on it.",
+                    "Create the module again, and use only full hooks.",
                     "layer.register_full_backward_hook(hook)",
                 ),
             ),
