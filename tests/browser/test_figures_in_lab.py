@@ -122,7 +122,7 @@ def test_an_opened_box_keeps_its_points_when_the_learner_goes_on(lab: Lab) -> No
     stage.get_by_label("Layer").select_option("gate")
     stage.get_by_label("Mistake").select_option("it is never called")
     stage.get_by_role("button", name="Break the seal").click()
-    expect(verdict).to_contain_text("The mistake is right, the layer is not.")
+    expect(verdict).to_contain_text("The mistake is right, but the layer is wrong.")
     expect(verdict).to_contain_text("record shows no rows for gate. In this box it shows 1 row.")
     stage.get_by_label("Layer").select_option("mix")
     stage.get_by_role("button", name="Break the seal").click()

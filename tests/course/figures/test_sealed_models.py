@@ -15,7 +15,12 @@ from hookscope_course.figures.sealed_models.puzzles import _WEIGHTS, BOXES, LAYE
 from hookscope_course.lessons import folder_of
 
 ALL = [Puzzle(box, layer, kind) for box in BOXES for layer, kind in product(LAYERS, box.kinds)]
-BEST = {"Too few notes": "capture", "Too many notes": "record", "Another result": "compare", "A wrong value": "capture"}
+BEST = {
+    "Too few notes": "capture",
+    "Too many notes": "record",
+    "A different result": "compare",
+    "A wrong value": "capture",
+}
 
 
 @pytest.mark.parametrize("box", BOXES, ids=lambda box: box.title)
@@ -31,7 +36,7 @@ def test_the_questions_tell_all_mistakes_apart(box: Box) -> None:
 
 @pytest.mark.parametrize("box", BOXES, ids=lambda box: box.title)
 def test_the_symptom_alone_does_not_name_the_mistake(box: Box) -> None:
-    if box.title == "Another result":
+    if box.title == "A different result":
         assert "30, 0" in Puzzle(box, "mix", "pre").symptom()
         return
     assert len({puzzle.symptom() for puzzle in ALL if puzzle.box is box}) == 1
@@ -58,7 +63,7 @@ def test_the_symptom_is_what_happens(puzzle: Puzzle) -> None:
             assert [puzzle.notes.count(name) for name in LAYERS] == [
                 3 if name == puzzle.layer else 1 for name in LAYERS
             ]
-        case "Another result":
+        case "A different result":
             assert not torch.equal(result, sound["head"].relu())
             census(puzzle.model).remove_all()
             assert torch.equal(puzzle.run(x), sound["head"].relu())
@@ -109,10 +114,10 @@ def test_points() -> None:
     boxes.ask("census")
     boxes.ask("census")
     assert boxes.points == 4, "the same question costs once"
-    assert boxes.accuse(other, mistake).startswith("The mistake is right, the layer is not. ")
+    assert boxes.accuse(other, mistake).startswith("The mistake is right, but the layer is wrong. ")
     assert boxes.points == 2
     wrong = next(each.name for each in MISTAKES if each.name != mistake)
-    assert boxes.accuse(layer, wrong).startswith("The layer is right, the mistake is not. ")
+    assert boxes.accuse(layer, wrong).startswith("The layer is right, but the mistake is wrong. ")
     assert (boxes.points, boxes.score) == (0, 0)
     assert boxes.accuse(layer, mistake) == f"Right: {layer}, {mistake}. 0 of 5 points."
     boxes.box = 2

@@ -37,7 +37,7 @@ function draw(model, el) {
     if (isOpen(here())) verdict.focus(); // the button is gone, and Shift+Enter must still mean this figure
   };
   const table = (rows) => {
-    if (!rows.length) return h("p", {}, "Nothing.");
+    if (!rows.length) return h("p", {}, "This table has no rows.");
     const names = Object.keys(rows[0]);
     return h("div", { class: "sm-scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ...names.map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, ...rows.map((each) => h("tr", {}, ...names.map((name) => h("td", {}, String(each[name]))))))));
@@ -78,7 +78,7 @@ function draw(model, el) {
     }
     row.hidden = opened;
     const left = said(at) && !opened ? ` ${points(at)} point${points(at) === 1 ? " is" : "s are"} left.` : "";
-    const words = said(at) || `This box is worth ${points(at)} points now. A question costs ${question}, a wrong guess ${wrong}.`;
+    const words = said(at) || `This box is worth ${points(at)} points now. A question costs ${question}, and a wrong guess costs ${wrong}.`;
     verdict.replaceChildren(...(words + left).split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part)));
     verdict.classList.toggle("sm-right", opened);
     reveal.hidden = !opened;

@@ -25,8 +25,8 @@ WORTH, QUESTION, WRONG = 5, 1, 2
 
 # What is said to a guess: [is the layer right][is the mistake right]. `Puzzle.explain` adds the reason.
 REPLIES = [
-    ["Neither the layer nor the mistake.", "The mistake is right, the layer is not."],
-    ["The layer is right, the mistake is not.", "Right: {layer}, {mistake}. {points} of {worth} points."],
+    ["The layer and the mistake are both wrong.", "The mistake is right, but the layer is wrong."],
+    ["The layer is right, but the mistake is wrong.", "Right: {layer}, {mistake}. {points} of {worth} points."],
 ]
 
 
@@ -215,7 +215,7 @@ def find_layer(box: int) -> Table:
             answers = {str(Puzzle(chosen, layer, kind).answer(question)) for layer in LAYERS}
             row[mistake.name] = "yes" if len(answers) == len(LAYERS) else "no"
         rows.append(row)
-    return Table(rows, caption=f"Box {box}: does the answer name the layer?")
+    return Table(rows, caption=f"Box {box}: does the answer tell you the layer?")
 
 
 def _count_points(asked: int, wrong: int) -> int:

@@ -41,32 +41,32 @@ class Mistake:
 _NEVER = Mistake(
     "it is never called",
     "x = F.linear(x, self.LAYER.weight)  # in forward",
-    "Write self.LAYER(x). F.linear uses the weight and does not call the layer.",
+    "Write self.LAYER(x). F.linear uses the weight but does not call the layer.",
 )
 _NO_HOOK = Mistake(
     "it has no hook",
     "for layer in layers:  # model.LAYER is missing in this list\n    layer.register_forward_hook(note)",
-    "Register in a loop over model.children(), so that no layer is left out.",
+    "Register the hook in a loop over model.children(), so that you do not miss a layer.",
 )
 _THREE_HOOKS = Mistake(
     "its hook is registered three times",
     "model.LAYER.register_forward_hook(note)  # this cell was run three times",
-    "Write with model.LAYER.register_forward_hook(note): and run the model inside.",
+    "Write with model.LAYER.register_forward_hook(note): and run the model inside this block.",
 )
 _THREE_CALLS = Mistake(
     "it is called three times",
     "for _ in range(3):  # in forward\n    x = self.LAYER(x)",
-    "Here the hook is right: the model calls this layer three times in a pass.",
+    "The hook is right here. The model calls this layer three times in one pass.",
 )
 _RETURNS = Mistake(
-    "its forward hook returns something",
+    "its forward hook returns a value",
     "def look(module, args, output):\n    return 2 * output",
-    "A hook that looks needs no return.",
+    "A hook that only watches must not return a value.",
 )
 _PRE_RETURNS = Mistake(
-    "its pre-hook returns something",
+    "its pre-hook returns a value",
     "def look_before(module, args):\n    return (args[0] + 1,)",
-    "A pre-hook that looks needs no return.",
+    "A pre-hook that only watches must not return a value.",
 )
 _OVERWRITTEN = Mistake(
     "a later step overwrites its output",
@@ -77,7 +77,7 @@ _KEEPS_INPUT = Mistake(
     "its hook is a pre-hook",
     "def keep(module, args):\n    kept['LAYER'] = args[0].detach().clone()\n\n"
     "model.LAYER.register_forward_pre_hook(keep)",
-    "Use register_forward_hook. A pre-hook is given the input.",
+    "Use register_forward_hook. A pre-hook is called with the input.",
 )
 MISTAKES = (_NEVER, _NO_HOOK, _THREE_HOOKS, _THREE_CALLS, _RETURNS, _PRE_RETURNS, _OVERWRITTEN, _KEEPS_INPUT)
 _BY_KIND = dict(
@@ -85,10 +85,10 @@ _BY_KIND = dict(
 )
 
 QUESTIONS = {
-    "census": "Which hooks are on which layer?",
+    "census": "Which hooks does each layer have?",
     "record": "Which hooks fire, and in which order?",
     "capture": "How often is each layer called? Is its output overwritten later?",
-    "compare": "What goes in and out of each layer, with the hooks and without?",
+    "compare": "What are the inputs and outputs of each layer, with and without the hooks?",
 }
 
 
@@ -210,7 +210,7 @@ class Puzzle:
         """Say what speaks against a wrong guess: the symptom, or an answer that this box does not give."""
         if mistake not in self.box.mistakes:
             title = next(box.title for box in BOXES if mistake in box.mistakes)
-            return f"The symptom tells this without a question: this mistake leads to “{title}”."
+            return f"You can see this from the symptom: this mistake leads to “{title}”."
         guess = Puzzle(self.box, layer, self.box.kinds[self.box.mistakes.index(mistake)])
         answers = ((each, _rows_of(guess, each, layer), _rows_of(self, each, layer)) for each in QUESTIONS)
         apart = list(itertools.islice((answer for answer in answers if answer[1] != answer[2]), 2))
@@ -257,7 +257,7 @@ class Puzzle:
         rows: list[dict[str, object]] = []
         for name in LAYERS:
             row: dict[str, object] = {"layer": name}
-            for way, column in (("given", "goes in"), ("returned", "comes out")):
+            for way, column in (("given", "input"), ("returned", "output")):
                 before, after = without.get((name, way), "–"), with_hooks.get((name, way), "–")
                 row[f"{column}, without hooks"], row[f"{column}, with hooks"] = before, after
             rows.append(row)
@@ -295,27 +295,27 @@ def _numbers(value: Tensor) -> str:
 def _count(puzzle: Puzzle) -> str:
     puzzle.run()
     many = len(puzzle.notes)
-    return f"In one pass there are {many} notes. She expected 4."
+    return f"One pass gives {many} notes. She expected 4."
 
 
 def _result(puzzle: Puzzle) -> str:
     with_hooks, without = _numbers(puzzle.run()), _numbers(_Stages("", "")(torch.tensor(_INPUT)))
-    return f"Without the hooks the model returns {without}. With them it returns {with_hooks}."
+    return f"Without the hooks, the model returns {without}. With them, it returns {with_hooks}."
 
 
 def _keeping(puzzle: Puzzle) -> str:
     puzzle.run()
-    return "One of the four is not what its layer returned. The result of the model is right."
+    return "One of the four kept values is wrong. The result of the model is right."
 
 
 BOXES = (
-    Box("Too few notes", "Her hooks make a note for each of the four layers.", ("never", "no hook"), _count),
-    Box("Too many notes", "Her hooks make a note for each of the four layers.", ("hooks", "calls"), _count),
+    Box("Too few notes", "Her hooks write a note for each of the four layers.", ("never", "no hook"), _count),
+    Box("Too many notes", "Her hooks write a note for each of the four layers.", ("hooks", "calls"), _count),
     Box(
-        "Another result",
-        "Her hooks look at what goes into each layer and what comes out.",
+        "A different result",
+        "Her hooks watch the input and the output of each layer.",
         ("returns", "pre"),
         _result,
     ),
-    Box("A wrong value", "Her hooks keep what each of the four layers returns.", ("overwritten", "input"), _keeping),
+    Box("A wrong value", "Her hooks keep the output of each of the four layers.", ("overwritten", "input"), _keeping),
 )
