@@ -35,7 +35,7 @@ _WIDTH, _ROW, _TOP, _NAME, _MEMORY, _BOX = 560, 46, 30, (100, 150), 420, (150, 3
 
 
 class SharedMemory(HookWidget):
-    """Step through a pass, and see which names lead to which memory.
+    """Step through a pass, and see the memory behind each name.
 
     The pass is that of the network `Skip` in chapter 11, with weights of 2 and the inputs -1 and 1.
 
@@ -93,7 +93,9 @@ class SharedMemory(HookWidget):
     @traitlets.observe("step", "keeps")
     def _tell(self, change: object = None) -> None:
         if self._passes:
-            self.alt = f"Names on the left, memory on the right; each hook keeps {self.keeps}. {self.said}"
+            self.alt = (
+                f"The names are on the left, their memory is on the right. Each hook keeps {self.keeps}. {self.said}"
+            )
 
     def numbers(self) -> Rows:
         """List each name, its memory and the values there."""
@@ -148,7 +150,7 @@ def _say(line: str, letter: str, memories: Mapping[str, Mapping[str, Any]]) -> s
     names = f"{', '.join(first)} and {last}" if first else last
     if memory["changed"]:
         return f"{line} writes {memory['values']} into the memory of {names}."
-    return f"{line} puts {memory['values']} into a new memory, that of {names}."
+    return f"{line} writes {memory['values']} into new memory, for {names}."
 
 
 def _draw(layout: Mapping[str, Any], state: Mapping[str, Any], alt: str) -> bytes:

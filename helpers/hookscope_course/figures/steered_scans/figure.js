@@ -16,7 +16,7 @@ function draw(model, el) {
   const switches = pushes.map((push) => h("button", { type: "button", onclick: () => { put(model, { push }); show(); } }, push));
   const choose = h("div", { class: "sc-player", role: "group", "aria-label": "Which push" }, h("span", {}, "push"), ...switches);
   const key = (name, text) => h("span", { class: "st-key" }, h("i", { class: `st-${name}`, "aria-hidden": "true" }), text);
-  const legend = h("p", { class: "st-legend" }, key("start", "as without the push"), ...(marked.length ? [key("mended", "repaired")] : []), key("goal", `${marked.length ? "now also " : ""}read as ${goal}`), key("other", "read as another digit"));
+  const legend = h("p", { class: "st-legend" }, key("start", "same as without the push"), ...(marked.length ? [key("mended", "repaired")] : []), key("goal", `${marked.length ? "now also " : ""}read as ${goal}`), key("other", "read as another digit"));
 
   let tiles = [];
   let columns = 0;
