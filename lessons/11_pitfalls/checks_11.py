@@ -183,7 +183,7 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
     ]:
         return Wrong("your entries are right, but your hook changes the output of the net")
     if not all(has_graph for _, has_graph in returned):
-        return Wrong("your entries are right, but your hook takes the graph of the net's output away; it should stay")
+        return Wrong("your entries are right, but your hook removes the graph from the net's output; it should stay")
     return find_left_hooks(net, "your entries are right", own=1)
 
 

@@ -53,7 +53,7 @@ def test_one_bad_epoch_kills_layer_1_for_good_with_each_of_ten_seeds(says):
 def test_saved_tensors_are_freed_one_by_one_and_share_blocks(says):
     says(
         "Each one is freed when the backward pass has used it.",
-        "and that is the same tensor. So both share one block,",
+        "keeps its own input, which is the same tensor. They share one block,",
         "The largest tensors are kept by two layers,",
         "the result would keep itself alive.",
         "only the inner one runs.",
