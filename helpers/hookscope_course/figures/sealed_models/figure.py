@@ -1,4 +1,4 @@
-"""Four sealed models with a mistake each: ask as few questions as you can, then name the layer and the mistake."""
+"""Four sealed models with one mistake each: ask a few questions, then name the layer and the mistake."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ REPLIES = [
 class SealedModels(HookWidget):
     """Four sealed models: each has one mistake. A box is worth 5 points, a question costs 1, a wrong guess 2.
 
-    What the four questions answer was recorded with hookscope when the figure was made. From Python, `ask` and `accuse`
-    do what the buttons do, and `run` runs the model.
+    The figure records the answers to the four questions with hookscope when it is created. `ask` and `accuse` do the
+    same as the buttons, and `run` runs the model.
 
     Args:
-        seed: another seed puts other mistakes into the boxes, in other layers.
+        seed: a different seed gives different mistakes in different layers.
 
     Attributes:
-        box: the box on the table, 1 to 4.
-        asked: for each box, the questions that were asked, in order.
-        accused: for each box, the guesses, each as [layer, mistake].
+        box: the current box, 1 to 4.
+        asked: for each box, your questions in order.
+        accused: for each box, your guesses, each as [layer, mistake].
 
     Example:
         >>> boxes = SealedModels()
@@ -102,7 +102,7 @@ class SealedModels(HookWidget):
         return value
 
     def ask(self, question: str) -> Table:
-        """Ask one of the four questions about the box on the table; it costs a point the first time.
+        """Ask one of the four questions about the current box; it costs a point the first time.
 
         Raises:
             ValueError: there is no such question.
@@ -115,7 +115,7 @@ class SealedModels(HookWidget):
         return Table(self._boxes[self.box - 1]["answers"][question], caption=QUESTIONS[question])
 
     def accuse(self, layer: str, mistake: str) -> str:
-        """Say which layer of the box on the table is wrong, and what is wrong with it; return the verdict.
+        """Guess the layer and the mistake of the current box, and return the verdict.
 
         Raises:
             ValueError: there is no such layer, or no such mistake.
@@ -134,12 +134,12 @@ class SealedModels(HookWidget):
         return f"{reply.format(layer=layer, mistake=mistake, points=self.points, worth=WORTH)} {reason}".rstrip()
 
     def run(self, x: Tensor | None = None) -> Tensor:
-        """Run the model of the box on the table once, with its hooks; without `x`, on the input of its owner."""
+        """Run the model of the current box once, with its hooks; the default input is the owner's."""
         return self._puzzles[self.box - 1].run(torch.tensor([[1.0, 2.0]]) if x is None else x)
 
     @property
     def points(self) -> int:
-        """The points that are left in the box on the table, or that it gave."""
+        """The points that the current box is worth now, or that it gave."""
         return self._worth(self.box)
 
     @property
@@ -178,7 +178,7 @@ class SealedModels(HookWidget):
         return f"Four sealed models; open: {', '.join(opened) or 'none'}; {self.score} of {WORTH * len(BOXES)} points"
 
     def numbers(self) -> Rows:
-        """List the boxes, what was asked about each, and its points."""
+        """List the boxes, with the questions and the points of each."""
         return [
             {
                 "box": f"{at} {box['title']}",
@@ -198,9 +198,9 @@ class SealedModels(HookWidget):
 
 
 def find_layer(box: int) -> Table:
-    """Say for each question whether its answer names the layer: a column for each mistake that a box can have.
+    """Return for each question whether its answer tells you the layer, with a column for each possible mistake.
 
-    An answer names the layer if it is another one for each of the four layers.
+    An answer tells you the layer if it differs for each of the four layers.
 
     Example:
         >>> find_layer(1).rows[1]

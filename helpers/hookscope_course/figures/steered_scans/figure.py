@@ -1,4 +1,4 @@
-"""Push what a layer returns toward another class, step by step, and see which scans the model reads differently."""
+"""Push the output of a layer toward another class, step by step, and see which scans the model reads differently."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from hookscope_course.figures.kit.replay import Replay
 __all__ = ["STRENGTHS", "SteeredScans", "read_pushed"]
 
 STRENGTHS = tuple(step / 20 for step in range(21))
-"""Where the player can stand, if nothing else is said."""
+"""The default strengths of the player."""
 _ROW = 12  # scans in a row
 _COLORS = {"start": FORWARD_SOFT, "goal": CHANGED_SOFT, "other": DOOR}
 
 
 def read_pushed(model: nn.Module, layer: str, push: Tensor, images: Tensor, strength: float) -> list[int]:
-    """Return what the model reads in each image while a hook adds `strength * push` to what the layer returns.
+    """Return the class of each image while a hook adds `strength * push` to the output of the layer.
 
     Args:
         model: returns logits (N, classes).
         layer: the name of the layer.
-        push: a tensor of the shape that the layer returns for one image.
+        push: a tensor with the shape of the output for one image.
         images: a batch.
-        strength: what the push is multiplied by.
+        strength: the factor of the push.
 
     Example:
         >>> from hookscope import samples
@@ -54,27 +54,27 @@ def read_pushed(model: nn.Module, layer: str, push: Tensor, images: Tensor, stre
 
 
 class SteeredScans(HookWidget):
-    """Make a push stronger and stronger, and watch which scans turn.
+    """Make a push stronger and watch which scans turn.
 
-    Each scan stands on the color of the digit that the model reads: blue is the digit at strength 0, pink is the goal
-    of the push, gray is any other. A marked scan that reaches the goal has a green frame and a check mark. All runs are
-    made when the figure is made, with a plain forward hook.
+    The background of each scan shows what the model reads: blue is the digit at strength 0, pink is the goal of the
+    push, gray is any other digit. A marked scan that reaches the goal has a green frame and a check mark. The figure
+    makes all runs when it is created, with a plain forward hook.
 
     Args:
         model: returns logits (N, classes).
-        layer: the name of the layer that is pushed.
-        pushes: tensors by name, each of the shape that the layer returns for one image.
+        layer: the name of the layer with the hook.
+        pushes: tensors by name, each with the shape of the output for one image.
         images: gray scans, (N, 1, H, W).
         goal: the class that the first push leads to.
-        strengths: what the pushes are multiplied by, step by step, from 0 on.
-        marked: scans that are to be repaired, by their number; they have a frame, and the others are the control.
+        strengths: the factor of the push at each step, starting at 0.
+        marked: the indices of the scans to repair; they have a frame, and the others are the control.
 
     Attributes:
         push: the name of the chosen push.
-        step: the place of the chosen strength in `strengths`.
+        step: the index of the chosen strength in `strengths`.
 
     Raises:
-        ValueError: there is no push, or a push or a step that there is not was chosen.
+        ValueError: `pushes` is empty, or the chosen push or step does not exist.
 
     Example:
         >>> from hookscope import samples
@@ -124,16 +124,16 @@ class SteeredScans(HookWidget):
 
     @property
     def strength(self) -> float:
-        """What the push is multiplied by."""
+        """The factor of the push."""
         return float(self._data["strengths"][self.step])
 
     @property
     def read(self) -> list[int]:
-        """What the model reads in each scan, with the chosen push."""
+        """The class of each scan with the chosen push."""
         return list(self._data["reads"][self.push][self.step])
 
     def count(self, push: str, strength: float) -> int:
-        """Return how many scans are read as the goal."""
+        """Return how many scans the model reads as the goal."""
         step = self._data["strengths"].index(strength)
         return int(self._data["reads"][push][step].count(self._data["goal"]))
 
@@ -167,7 +167,7 @@ class SteeredScans(HookWidget):
         return f" Repaired: {repaired} of {len(marked)}. Changed: {changed} of the other {others}."
 
     def numbers(self) -> Rows:
-        """List what is read at some strengths, for each push."""
+        """List the classes at some strengths, for each push."""
         return [
             {"push": name, "strength": f"{self._data['strengths'][step]:g}", "read as": _counts(reads[step])}
             for name, reads in self._data["reads"].items()

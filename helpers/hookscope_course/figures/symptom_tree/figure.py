@@ -19,16 +19,16 @@ __all__ = ["SymptomTree"]
 
 
 class SymptomTree(HookWidget):
-    """Go from what you see to what it was: a symptom, then the answers to the questions that it leads to.
+    """Go from a symptom to its cause, by answering one to three questions.
 
     Args:
         *path: a symptom and answers to begin with.
 
     Attributes:
-        path: what was clicked so far.
+        path: the symptom and the answers that you clicked so far.
 
     Raises:
-        TraitError: the path leaves the tree.
+        TraitError: the path is not in the tree.
 
     Example:
         >>> tree = SymptomTree("My hook is not called", "yes", "no", "layer.forward(x)")
@@ -58,12 +58,12 @@ class SymptomTree(HookWidget):
 
     @property
     def cure(self) -> Cure | None:
-        """Where the path leads; None if a question is still open."""
+        """The cause and the fix at the end of the path; None if a question is still open."""
         place = _follow(self.path)
         return place if isinstance(place, Cure) else None
 
     def summary(self) -> str:
-        """Say where the path has led."""
+        """Return the path and its end in words."""
         place = _follow(self.path)
         if place is None:
             return f"The symptom tree: {', '.join(SYMPTOMS)}"
@@ -74,7 +74,7 @@ class SymptomTree(HookWidget):
         return f"{way} → {place.question} Ask {_line(place.tool)}: {answers}"
 
     def numbers(self) -> Rows:
-        """List all ways through the tree."""
+        """List all paths through the tree."""
         return [
             {
                 "what you see": symptom,
