@@ -43,7 +43,7 @@ def _wrong_output(output_of: _OutputOf, net: nn.Module, name: str, x: torch.Tens
         call = WatchedCall(net, lambda: output_of(layer, net, x), own=1)
     answer, (given, expected) = call.result, seen[0]
     if answer is None:
-        return Wrong("your function returned None; return what the hook stored")
+        return Wrong("your function returned None; it should return the tensor that the hook stored")
     if not isinstance(answer, torch.Tensor):
         return Wrong(f"your function returned a {answer.__class__.__name__}; it should return the tensor itself")
     if answer.shape == given.shape and torch.equal(answer, given):
@@ -52,13 +52,15 @@ def _wrong_output(output_of: _OutputOf, net: nn.Module, name: str, x: torch.Tens
         if answer.shape == expected.shape:
             return Wrong(f"for {name} you returned a tensor of the right shape, but with different values")
         return Wrong(
-            f"for {name} you returned a tensor of shape {tuple(answer.shape)}, but what the layer returned "
+            f"for {name} you returned a tensor of shape {tuple(answer.shape)}; the layer's output "
             f"has shape {tuple(expected.shape)}"
         )
     if wrong := call.find_traces("the output is right", scores):
         return wrong
     if len(seen) > 2:
-        return Wrong("the output is right, but you called `layer` yourself a second time; return what the hook stored")
+        return Wrong(
+            "the output is right, but you called `layer` yourself again; return the tensor that the hook stored"
+        )
     return None
 
 
@@ -79,7 +81,7 @@ def check_q2(prepare: Callable[[torch.Tensor], object]) -> Wrong | None:
         if read == [*digits]:
             continue
         if torch.equal(sent, images):
-            return Wrong("you return the images as they are, and her reader reads all ten as a 0")
+            return Wrong("you returned the images unchanged, so her reader reads all ten as a 0")
         low, high = sent.min().item() + 0.0, sent.max().item() + 0.0  # no -0
         return Wrong(f"her reader reads {', '.join(map(str, read))}; your values go from {low:g} to {high:g}")
     return None

@@ -14,7 +14,7 @@ from hookscope_course.practice.check_helpers import CALLS_NOTHING, record_regist
 from hookscope_course.practice.exercise_kinds import returns
 from hookscope_course.practice.probe_models import Applies, Raises, make_double
 
-RETURNED = "your hook returned something, and that replaced the input or the output; return None"
+RETURNED = "your hook returned a value, which replaced the input or the output; it should return None"
 
 
 def _count_calls() -> int:
@@ -42,7 +42,7 @@ check_q1 = returns(
         2: "`handle.remove()` removes only the hook of that handle; the other one stays",
         1: "registering the same function twice stores it twice",
     },
-    otherwise="it does not fire {answer} times; go through the lines, and note which hooks are registered",
+    otherwise="it does not fire {answer} times; go through the lines and note which hooks are registered",
 )
 
 
@@ -69,14 +69,14 @@ def _wrong_error(call_with: Callable[..., object], error: BaseException, left: s
     except BaseException as caught:
         if caught is not error:
             return Wrong(
-                f"the module raised {error!r}, and your function raised {caught!r}; let the original exception through"
+                f"the module raised {error!r}, but your function raised {caught!r}; let the original exception through"
             )
     else:
-        return Wrong("the module raised an exception, and your function did not; let the exception through")
+        return Wrong("the module raised an exception, but your function did not; let the exception through")
     if len(census(module, include_global=False)):
         return Wrong(left)
     return (
-        Wrong("the module raised an exception, and your hook ran anyway; do not use `always_call`") if fired else None
+        Wrong("the module raised an exception, but your hook ran anyway; do not use `always_call`") if fired else None
     )
 
 
@@ -113,9 +113,7 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
         return Wrong("the hook did not get the arguments of a forward hook; register `hook` itself")
     expected = 2 * x + 1  # this hook returns something, and that takes the place of the output
     if isinstance(answer, torch.Tensor) and torch.equal(answer, 2 * x):
-        return Wrong(
-            "the hook returns `output + 1`, and your function returned the output without it; register the hook"
-        )
+        return Wrong("the hook returns `output + 1`, but your function returned the plain output; register the hook")
     if not isinstance(answer, torch.Tensor) or not torch.equal(answer, expected):
         what = repr(answer) if answer is None or isinstance(answer, torch.Tensor) else f"a {answer.__class__.__name__}"
         return Wrong(f"your function returned {what}; it should return the module's output, {expected!r}")
@@ -144,8 +142,9 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
                 return Wrong(RETURNED)
         if value is None and log == ["before"] and not other:
             return Wrong(
-                "your hook works for every module that returns a tensor; but a module can return None, and then "
-                'it wrote "before" as a forward hook; what else is different when torch calls a forward hook?'
+                "your hook works for every module that returns a tensor. For a module that returned None, "
+                'it wrote "before"; a forward hook should write "after". What else is different '
+                "when torch calls a forward hook?"
             )
         if log != ["after"] or other:
             what = "it wrote to the log of another hook" if other else f"the log was {log}"

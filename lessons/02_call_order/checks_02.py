@@ -34,16 +34,16 @@ def _record_order() -> str:
 check_q1 = order_of(
     _record_order,
     reasons={
-        "BE": "B comes before E, but the container can only return after the layers inside it",
-        "AD": "A comes before D, but the gradient of the container's input is known last",
-        "EC": "E comes before C, but a container's pre-hook runs before the layers inside",
-        "BC": "B comes before C, but a pre-hook of `net` runs before its forward hook",
-        "DE": "D comes before E, but the backward pass begins after the forward pass has ended",
-        "DC": "D comes before C, but the backward pass begins after the forward pass has ended",
-        "DB": "D comes before B, but the backward pass begins after the forward pass has ended",
-        "AE": "A comes before E, but the backward pass begins after the forward pass has ended",
-        "AC": "A comes before C, but the backward pass begins after the forward pass has ended",
-        "AB": "A comes before B, but the backward pass begins after the forward pass has ended",
+        "BE": "you put B before E, but the container can only return after the layers inside it",
+        "AD": "you put A before D, but the gradient of the container's input is known last",
+        "EC": "you put E before C, but a container's pre-hook runs before the layers inside",
+        "BC": "you put B before C, but a pre-hook of `net` runs before its forward hook",
+        "DE": "you put D before E, but the backward pass begins after the forward pass has ended",
+        "DC": "you put D before C, but the backward pass begins after the forward pass has ended",
+        "DB": "you put D before B, but the backward pass begins after the forward pass has ended",
+        "AE": "you put A before E, but the backward pass begins after the forward pass has ended",
+        "AC": "you put A before C, but the backward pass begins after the forward pass has ended",
+        "AB": "you put A before B, but the backward pass begins after the forward pass has ended",
     },
 )
 
@@ -76,7 +76,7 @@ def check_q2(
             "your hook never fired; register it as a forward hook of `layer`, and do not remove it before you return"
         )
     if log.index("yours") != 0:
-        return Wrong(f"the hooks fired in this order: {', '.join(log)}. Yours must be the first")
+        return Wrong(f"the hooks fired in this order: {', '.join(log)}. Yours should be the first")
     if log.count("yours") > 1:
         return Wrong("your hook fired twice; register it once")
     if sorted(log) != ["later", "theirs", "yours"]:
@@ -84,7 +84,7 @@ def check_q2(
     if not torch.equal(changed, plain + 1):
         return Wrong(
             "our hook returned `output + 1`, but the layer returned something else. Register `hook` itself, or return "
-            "what it returns"
+            "its result"
         )
     return None
 
@@ -118,9 +118,9 @@ def _wrong_gradient(
             return Wrong(f"if `x` already requires grad, your copy is still connected to it: {_LOOSE}")
         raise
     if x.requires_grad and not asked:
-        return Wrong("the caller's x requires grad now; make your own copy with `x.detach().clone()` first")
+        return Wrong("the caller's x now requires grad; make your own copy with `x.detach().clone()` first")
     if asked and not x.requires_grad:
-        return Wrong("the caller's x required grad, and no longer does; make your own copy first")
+        return Wrong("the caller's x required grad, but no longer does; make your own copy first")
     if asked and x.grad is not None and not (before is not None and torch.equal(x.grad, before)):
         x.grad = before
         return Wrong(f"your copy is still connected to the caller's `x`, so the backward pass reached it. {_LOOSE}")
@@ -139,11 +139,11 @@ def _wrong_gradient(
             return Wrong(f"`y = 5 · 2 · x`, so the gradient of `x` is 10; your function returned {answer.tolist()}")
         return Wrong(f"on a second model the gradient of `x` is {expected.tolist()}; you returned {answer.tolist()}")
     if not {*registered} - {"forward", "forward pre"}:
-        return Wrong("right, but you registered no hook that gets a gradient; fix the function, and keep its hook")
+        return Wrong("the gradient is right, but no hook of yours gets it; fix the function and keep its hook")
     with _only_hooks_tell(net):
         seen = input_gradient(net, x)
     if not (isinstance(seen, torch.Tensor) and torch.allclose(seen, expected)):
-        return Wrong("the numbers are right, but they do not come from your hook; return what the hook got")
+        return Wrong("the numbers are right, but they do not come from your hook; return its gradient")
     return None
 
 

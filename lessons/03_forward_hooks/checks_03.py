@@ -53,7 +53,7 @@ def _wrong_record(
         return Wrong("`kept` is empty: you had no hook on the model while it ran")
     if list(kept) == [last]:
         if not torch.equal(call.outputs[0], expected[last]):  # both bugs are there: tell none of them
-            return Wrong(f"`kept` has only one name, {last!r}, and your hooks change what the model returns")
+            return Wrong(f"`kept` has only one name, {last!r}, and your hooks change the output of the model")
         return Wrong(
             f"`kept` has only one name, {last!r}, the last one; each hook should use the name of its own layer"
         )
@@ -63,7 +63,7 @@ def _wrong_record(
         )
     for name, value in expected.items():
         if not isinstance(kept[name], torch.Tensor):
-            return Wrong(f"under {name!r} you kept {kept[name]!r}; keep a tensor")
+            return Wrong(f"under {name!r} you kept {kept[name]!r}; it should be a tensor")
         if torch.equal(kept[name], value.relu()) and not torch.equal(kept[name], value):
             return Wrong(
                 f"the negative values of {name!r} are gone: you kept the layer's own tensor, and the next layer, "
@@ -73,8 +73,8 @@ def _wrong_record(
             found, returned = format_numbers(kept[name], 3), format_numbers(value, 3)
             return Wrong(f"under {name!r} you kept {found}, but the layer returned {returned}")
     if any(tensor.requires_grad for tensor in kept.values()):
-        return Wrong("what you kept still has its graph; keep `output.detach().clone()`")
-    return call.find_traces("what you kept is right", output)
+        return Wrong("the tensors that you kept still have their graph; keep `output.detach().clone()`")
+    return call.find_traces("the kept tensors are right", output)
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
@@ -111,29 +111,32 @@ def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None
             return Wrong(f"halve each tensor in the {what}; your hook raised {type(error).__name__}: {error}")
         found, before = kept[0]
         if any(found.get(name) is not tensor for name, tensor in before.items()):
-            return Wrong("an earlier hook has kept the dict, and you put other tensors into it; create a new dict")
+            return Wrong("you put other tensors into the dict that an earlier hook had kept; create a new dict")
         if type(answer) is not type(raw):
             loop = isinstance(raw, torch.Tensor) and isinstance(answer, tuple | list)
-            why = "; a loop over a tensor goes along its first axis" if loop else ""
+            why = ": a loop over a tensor goes along its first axis" if loop else ""
             got = answer.__class__.__name__
-            return Wrong(f"the module returned a {what}; with your hook the call returns a {got}{why}")
+            return Wrong(f"with your hook the call returned a {got}; it should return a {what}{why}")
         if isinstance(raw, dict) and set(answer) != set(raw):
-            return Wrong(f"the dict had the names {', '.join(raw)}; now it has {', '.join(map(str, answer))}")
+            return Wrong(f"your dict has the names {', '.join(map(str, answer))}; it should have {', '.join(raw)}")
         if isinstance(raw, tuple) and len(answer) != len(raw):
-            return Wrong(f"the {what} had {len(raw)} tensors; now it has {len(answer)}")
+            return Wrong(f"the length of your {what} is {len(answer)}; it should be {len(raw)}")
         names = list(raw) if isinstance(raw, dict) else range(len(raw))
         pairs = [(answer, raw)] if isinstance(raw, torch.Tensor) else [(answer[name], raw[name]) for name in names]
         for ours, theirs in pairs:
             if not isinstance(ours, torch.Tensor):
-                return Wrong(f"the {what} now has a {ours.__class__.__name__} in the place of a tensor")
+                return Wrong(f"your {what} holds a {ours.__class__.__name__}; it should hold a tensor there")
             if ours.shape != theirs.shape:
-                return Wrong(f"a tensor of shape {tuple(theirs.shape)} became one of shape {tuple(ours.shape)}")
+                return Wrong(
+                    f"a tensor of shape {tuple(theirs.shape)} became one of shape {tuple(ours.shape)}; "
+                    "the shape should stay the same"
+                )
             if torch.equal(ours, theirs):
                 where = "" if isinstance(raw, torch.Tensor) else f" in the {what}"
                 return Wrong(f"with your hook, {format_numbers(theirs)}{where} did not change")
             if not torch.equal(ours, theirs / 2):
                 return Wrong(
-                    f"{format_numbers(theirs)} became {format_numbers(ours)}, not {format_numbers(theirs / 2)}"
+                    f"{format_numbers(theirs)} became {format_numbers(ours)}; it should be {format_numbers(theirs / 2)}"
                 )
             if ours.dtype != theirs.dtype or ours.requires_grad != theirs.requires_grad:
                 return Wrong("the values are right, but a tensor has a different dtype or no gradient")

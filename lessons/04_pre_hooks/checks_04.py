@@ -27,16 +27,16 @@ check_q1 = returns(
     _send_through,
     what="a number",
     reasons={
-        11: "11 is what `forward` gets, and `double` returns twice that",
+        11: "11 is the input of `forward`, but `double` returns twice that",
         76: "you get 76 if the hooks run in the order of registration, but two of them were prepended; write down "
-        "the order first, and put each prepended hook in front of the earlier ones",
+        "the order first and put each prepended hook in front of the earlier ones",
         58: "you get 58 if `ten_times` is the first. Both are prepended, and the later one goes in front of the "
         "earlier; so begin with `minus_two`",
         6: "you get 6 if the hooks do not change the input, but each of the three returns a new one; send 3 "
         "through them one by one",
     },
-    otherwise="{answer} is not what the last line returns; write down in which order the hooks run, and what each of "
-    "them passes to the next",
+    otherwise="the last line does not return {answer}; write down the order of the hooks and the value that each of "
+    "them passes on",
 )
 
 
@@ -68,9 +68,9 @@ def check_q3(guard: Callable[..., Any]) -> Wrong | None:
     keeper.register_forward_pre_hook(guard)
     keeper(asking, "second")
     if len(keeper.args) != 2 or keeper.args[1] != "second":
-        return Wrong("your guard lost a second argument; it should only check, and return None")
+        return Wrong("your guard lost a second argument; it should only check the image and return None")
     if not keeper.args[0].requires_grad:
-        return Wrong("a good image that requires grad reached the model without it; it should only check")
+        return Wrong("a good image required grad, but reached the model without it; your guard should only check")
     return None
 
 
@@ -81,12 +81,13 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
     try:
         keeper(good)
     except ValueError:
-        return Wrong(f"your guard refused a good image, {format_numbers(before)}; 0 and 1 are allowed, too")
+        return Wrong(f"your guard refused a good image, {format_numbers(before)}; 0 and 1 are also allowed")
     if not torch.equal(good, before) or not (keeper.args and isinstance(keeper.args[0], Tensor)):
-        return Wrong("your guard changed a good image; it should only check, and raise an error or return None")
+        return Wrong("your guard changed a good image; it should either raise an error or return None")
     if keeper.args[0].dtype != before.dtype or not torch.equal(keeper.args[0], before):
         return Wrong(
-            f"a good image, {format_numbers(before)}, reached the model as {format_numbers(keeper.args[0])}; only check"
+            f"your guard changed a good image from {format_numbers(before)} to {format_numbers(keeper.args[0])}; "
+            "it should only check"
         )
     bad = {"-0.5": -0.5, "1.5": 1.5, "inf": float("inf"), "-inf": -float("inf"), "NaN": float("nan")}
     bad |= {"-0.000001": -1e-6, "1.000001": 1 + 1e-6}

@@ -46,7 +46,7 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
             twice = next(channel for channel in many if many.count(channel) > 1)
             return Wrong(f"with seed {seed} you drew channel {twice} more than once; all 16 should be different")
         if len(many) != 16:
-            return Wrong(f"of 32 maps you drew {len(many)}, not 16")
+            return Wrong(f"of 32 maps you drew {len(many)}; it should be 16")
         if many == list(range(16)):
             return Wrong(f"with seed {seed} you picked channels 0 to 15 in order; draw them at random")
         steps = {(after - before) % 32 for before, after in pairwise(many)}
@@ -59,7 +59,7 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
         return Wrong(f"seed 1 and seed 2 draw the same channels, {sorted(choices[1])}, only in a different order")
     again = _read_channels(draw(torch.zeros(32, 2, 2), 1), "draw(maps, 1)")
     if isinstance(again, Wrong) or again != choices[1]:
-        return Wrong("two calls with seed 1 give different channels; the seed must decide")
+        return Wrong("two calls with seed 1 gave different channels; the same seed should give the same channels")
     drawn = set[int]()
     for seed in range(12):
         some = _read_channels(draw(torch.zeros(20, 2, 2), seed), f"draw(maps, {seed})")
@@ -73,7 +73,7 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
         return Wrong(f"with a dozen seeds you never drew {never} of 20 maps; each map should have a chance")
     few = _read_channels(draw(torch.zeros(3, 5, 4, dtype=torch.float64), 1), "draw(maps, 1)")
     if isinstance(few, Wrong) or sorted(few) != [0, 1, 2]:
-        return Wrong(f"of 3 maps you drew {few}; there are 0, 1 and 2")
+        return Wrong(f"of 3 maps you drew {few}; it should be all three, 0, 1 and 2")
     if not torch.equal(state, torch.get_rng_state()):
         return Wrong(
             "the channels are right, but you set torch's own random state, on which someone's training may depend; "
@@ -114,25 +114,23 @@ def check_q2(
             "you set `inplace` of the caller's model to False; copy the feature map instead of changing the model"
         )
     if set(kept) != {"first", "relu", "second"}:
-        return Wrong(f"`kept` holds {list(kept)}; it should hold what 'first', 'relu' and 'second' returned")
+        return Wrong(f"`kept` has the names {list(kept)}; it should have 'first', 'relu' and 'second'")
     first = 2 * x
     returned = {"first": first, "relu": first.relu(), "second": 5 * first.relu()}
     for name, wanted in returned.items():
         tensor, expected = kept[name], wanted.flatten().tolist()
         if not isinstance(tensor, torch.Tensor):
-            return Wrong(f"under {name!r} you kept a {tensor.__class__.__name__}; keep a tensor")
+            return Wrong(f"under {name!r} you kept a {tensor.__class__.__name__}; it should be a tensor")
         values = tensor.detach().flatten().tolist()
         if values == expected and tensor.shape != wanted.shape:
-            shapes = f"{tuple(wanted.shape)}, and what you kept has shape {tuple(tensor.shape)}"
-            return Wrong(
-                f"the values are right, but what {name!r} returned has shape {shapes}; do not change the shape"
-            )
+            shapes = f"{tuple(tensor.shape)}; it should have {tuple(wanted.shape)}"
+            return Wrong(f"the values are right, but the tensor you kept under {name!r} has shape {shapes}")
         if values == expected and tensor.dtype != wanted.dtype:
-            return Wrong(f"{name!r} returned {wanted.dtype}, and what you kept is {tensor.dtype}; do not convert it")
+            return Wrong(f"{name!r} returned {wanted.dtype}, but you kept {tensor.dtype}; do not convert it")
         if values != expected:
-            return Wrong(f"{name!r} returned {format_numbers(expected)}, but your record says {format_numbers(values)}")
+            return Wrong(f"{name!r} returned {format_numbers(expected)}, but you kept {format_numbers(values)}")
     if any(tensor.requires_grad for tensor in kept.values()):
-        return Wrong("the values are right, but what you kept still has its graph; `detach()` removes it")
+        return Wrong("the values are right, but your tensors still have their graph; `detach()` removes it")
     return call.find_traces("the record is right", (10 * x.relu() + 1).requires_grad_(), hook="")
 
 
@@ -175,7 +173,7 @@ def check_q3(silent_channels: _SilentChannels) -> Wrong | None:
     with record_registrations() as registered:
         channels = _read_channels(silent_channels(layer, model, batches), "silent_channels(…)")
     if channels != [1]:
-        return Wrong(f"on a second model, whose layer has 3 channels, only channel 1 is silent; you found {channels}")
+        return Wrong(f"on a second model, whose layer has 3 channels, you found {channels}; it should be [1]")
     if "forward" not in registered:
         return Wrong("the channels are right, but you registered no forward hook; use one")
     return None
@@ -209,7 +207,7 @@ def _wrong_channels(silent_channels: _SilentChannels) -> Wrong | None:
         return Wrong("your function never called `model(batch)`")
     if calls < len(batches):
         times = "once" if calls == 1 else f"{calls} times"
-        return Wrong(f"there are {len(batches)} batches, and you called the model {times}; call it with each of them")
+        return Wrong(f"there are {len(batches)} batches, but you called the model {times}; call it with each of them")
     channels = _read_channels(answer, "silent_channels(…)")
     if isinstance(channels, Wrong):
         return channels
@@ -230,4 +228,4 @@ def _why_not(channels: list[int]) -> str:
         return f"{said}, but channel 3 is not zero everywhere: it has a 1 and a -1 in the last batch, with the sum 0"
     if sorted(channels) == [1, 2, 4]:
         return f"{said}, but channel 2 is not zero everywhere: it is -1 at one position of one image in the first batch"
-    return f"{said}; in these batches channels 1 and 4 are zero at every position of every image, and no others are"
+    return f"{said}; in these batches only channels 1 and 4 are zero at every position of every image"

@@ -32,7 +32,7 @@ def _why_not_layer(layer: str) -> str:
     if zeros < 100:
         below = f", because all its values are below 0, up to {output.max():.0f}" if output.max() < 0 else ""
         what = layer or "the whole network"
-        return f"{zeros} % of what {what} returns is zero{below}; another layer returns nothing but zeros"
+        return f"{zeros} % of the output of {what} is zero{below}; another layer returns nothing but zeros"
     if layer == "block2":
         return "block2 returns nothing but zeros because its last layer does; look at the layers inside it"
     return f"{layer} returns nothing but zeros, but so does the layer before it; which one was the first?"

@@ -33,12 +33,13 @@ check_q1 = returns(
     _send_back,
     what="a number",
     reasons={
-        18: "18 is what arrives at `x` without the hook; add 1 at `y`, and continue from there",
+        18: "18 arrives at `x` without the hook; add 1 at `y` and continue from there",
         22: "you get 22 if the hook adds 1 to each of the two parts, but it waits for their sum and is called once",
-        10: "10 is what leaves `y`; one step further back is `x`, and `y` is `2 * x`",
+        10: "10 is the gradient that leaves `y`; one step further back is `x`, and `y` is `2 * x`",
         19: "you get 19 if 1 is added at `x`, but the hook is on `y`, before the factor 2",
     },
-    otherwise="{answer} is not `x.grad`; write down what arrives at `y`, then what the hook returns, then go to `x`",
+    otherwise="`x.grad` is not {answer}; write down the gradient that arrives at `y`, the one that the hook returns "
+    "and the one at `x`",
 )
 
 
@@ -104,12 +105,12 @@ def _wrong_stop(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
             if not stops:
                 return Wrong(f"{what}, but your hook raised ValueError")
             if not re.search(r"\bweight\b", str(error)):
-                return Wrong(f"the tensor is called `weight`, and your message is {str(error)!r}")
+                return Wrong(f"the tensor is called `weight`, but your message is {str(error)!r}")
         else:
             if stops:
                 return Wrong(f"in a second pass, {what}, but your hook raised no ValueError")
             if weight.grad is None or not torch.equal(weight.grad, arrives):
-                return Wrong(f"{what}, but your hook changed it; do not change it")
+                return Wrong(f"{what}, but your hook changed it; it should only check")
     return None
 
 
@@ -127,7 +128,7 @@ def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
             last = format_numbers(totals[-1].tolist()) if totals else "nothing"
             return Wrong(
                 f"another hook halves each gradient, {format_numbers(arrives.tolist())}; after pass {passes} `.grad` "
-                f"is {format_numbers((passes * arrives / 2).tolist())}, and your list ends with {last}"
+                f"is {format_numbers((passes * arrives / 2).tolist())}, but your list ends with {last}"
             )
     return None
 
@@ -141,7 +142,7 @@ def _wrong_third(totals: list[Tensor], weight: Tensor, once: str) -> Wrong | Non
         return None
     return Wrong(
         f"then someone sets `weight.grad` to None, and after a third pass it is {once}; your list ends with {last}. "
-        "Copy `weight.grad`, and do not add up gradients yourself"
+        "Copy `weight.grad`; do not add up gradients yourself"
     )
 
 
@@ -158,15 +159,15 @@ def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong
             f"after two passes `weight.grad` should be {twice}, but it is {found}; your hook should only watch"
         )
     if len(totals) != 2:
-        return Wrong(f"there were two passes, but the list has {len(totals)} entries")
+        return Wrong(f"the length of your list is {len(totals)}; after two passes it should be 2")
     if not all(isinstance(total, Tensor) for total in totals):
-        return Wrong(f"the list holds {totals!r}, not the two tensors")
+        return Wrong(f"the list holds {totals!r}; it should hold two tensors")
     kept = " and ".join(format_numbers(total.flatten().tolist()) for total in totals)
     if kept == f"{once} and {twice}" and all(total.shape == weight.shape for total in totals):
         return _wrong_third(totals, weight, once)
     reasons = {
         f"{twice} and {twice}": "the first entry was right after the first pass, but the second pass changed it",
-        f"{once} and {once}": "that is what arrived in each pass, not the total after it",
+        f"{once} and {once}": "those are the gradients of each pass; it should hold the total after each pass",
     }
     return Wrong(f"the list holds {kept}: {reasons.get(kept, f'it should hold {once} and {twice}')}")
 
@@ -234,9 +235,9 @@ def check_q4(hunt: _Hunt, length: Callable[[Tensor], Tensor]) -> Wrong | None:
 
 def _explain_find(found: object, expected: tuple[int, str] | None, when: str) -> str:
     if expected is None:
-        return f"{when}, all gradients are finite, so `hunt` should return None; yours returned {found!r}"
+        return f"{when}, `hunt` returned {found!r}; all gradients are finite, so it should return None"
     step, name = expected
-    said = f"{when}, `hunt` should return {expected}; yours returned {found!r}"
+    said = f"{when}, `hunt` returned {found!r}; it should return {expected}"
     if not isinstance(found, tuple) or len(found) != 2:
         return said
     if found[0] == step + 1 and found[1] == name:
@@ -246,7 +247,7 @@ def _explain_find(found: object, expected: tuple[int, str] | None, when: str) ->
     if found[0] == step:
         return f"{said}: the step is right. Within it, keep the first gradient that breaks"
     if isinstance(found[0], int) and found[0] > step:
-        return f"{said}: after the first broken step, all weights are NaN, so keep the first find and not a later one"
+        return f"{said}: after the first broken step, all weights are NaN, so keep the first find, not a later one"
     return said
 
 

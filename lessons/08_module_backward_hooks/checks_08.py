@@ -47,7 +47,7 @@ def _grads() -> list[float]:
 def _why_not(answer: list[float]) -> str:
     expected = _grads()
     if answer[0] != expected[0]:
-        return f"`x1.grad` is not {answer[0]}: `stop_x1` decides in the end what `x1` gets"
+        return f"`x1.grad` is not {answer[0]}: `stop_x1` runs last and replaces the gradient of `x1`"
     if answer[1] == 0:
         return "`x2.grad` is not 0: `stop_x1` returns `grad_input[1]` unchanged"
     if answer[1:] == [10, 6]:
@@ -123,7 +123,7 @@ def _wrong_in_a_linear(hook: Any, factor: float) -> Wrong | None:
         return Wrong(f"after a Linear with the weights 1 and 500.25, [1, 500.25] became {format_numbers(x.grad)}")
     if _to_list(layer.weight.grad) != [[3.0, 4.0]]:
         found = format_numbers(layer.weight.grad)
-        return Wrong(f"the gradient of the layer's own weight should stay [3, 4]; it is {found}")
+        return Wrong(f"with your hook the gradient of the layer's own weight is {found}; it should stay [3, 4]")
     return None
 
 
@@ -183,7 +183,9 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
         layer(torch.tensor([[3.0]])).sum().backward()
         if layer.weight.grad is None or layer.weight.grad.item() != 1.5:
             grad = format_numbers(layer.weight.grad)
-            return Wrong(f"in `eval()`, with `zero_grad()` before each pass, pass {passes} gave {grad}, not [1.5]")
+            return Wrong(
+                f"in `eval()`, with `zero_grad()` before each pass, pass {passes} gave {grad}; it should be [1.5]"
+            )
     layer, arrives = _layer(), torch.ones(1, 1)
     half_speed(layer)
     torch.autograd.backward(layer.weight, arrives)  # this very tensor reaches the hook

@@ -43,7 +43,7 @@ def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> W
     if got == 105:
         return _wrong_block(input_gradient)
     reasons = {
-        35.0: "is the gradient of the input of the block's last layer: that is what the legacy hook gets",
+        35.0: "is the gradient of the input of the block's last layer: the legacy hook gets that one",
         7.0: "is the gradient of the block's output; its input is in `grad_input`",
         210.0: "is the gradient of the model's input, from before the stem",
     }
@@ -93,7 +93,7 @@ def _first_row(expected: Tensor, found: Tensor) -> str:
     """Say in which row two gradients differ first, in numbers short enough to be read."""
     row = int((~torch.isclose(expected, found)).any(dim=1).nonzero()[0])
     wanted, got = ([round(value, 3) for value in rows[row].tolist()] for rows in (expected, found))
-    return f"row {row} of the gradient is {wanted}; yours is {got}"
+    return f"row {row} of your gradient is {got}; it should be {wanted}"
 
 
 def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
@@ -121,7 +121,7 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
     if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [15.0]:
         return Wrong(
             "in another model the input also bypasses the block, times 100: 15 comes back through the block, "
-            f"and you returned {format_numbers(gradient)}"
+            f"but you returned {format_numbers(gradient)}"
         )
     return _wrong_first_block(input_gradient)
 
@@ -155,7 +155,7 @@ def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any], shape: tuple[int
     for factor in (1, 2):
         (factor * layer(x)).sum().backward()
     if len(log) != 2:
-        return Wrong(f"after two backward passes the log has {len(log)} entr{'y' if len(log) == 1 else 'ies'}, not 2")
+        return Wrong(f"after two backward passes the length of the log is {len(log)}; it should be 2")
     for place, entry in enumerate(log):
         if entry is None:
             return Wrong(f"for {case} you logged None; when your hook fired, there was no gradient yet")
@@ -163,7 +163,7 @@ def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any], shape: tuple[int
             return Wrong(f"for {case} you logged {entry!r}, which is not a tensor; log the gradient itself")
         if entry.shape != first.shape:
             said = ", the shape of the gradient of the output" * (entry.shape == (*x.shape[:-1], 5))
-            return Wrong(f"for {case} you logged a tensor {tuple(entry.shape)}{said}; the weight is (5, 2)")
+            return Wrong(f"for {case} you logged a tensor {tuple(entry.shape)}{said}; it should be (5, 2)")
         if torch.allclose(entry, 3 * first, atol=1e-5):
             return Wrong("after two passes the log holds sums: `.grad` adds up; log the gradient of each pass alone")
         if not torch.allclose(entry, (place + 1) * first, atol=1e-5):
@@ -176,7 +176,7 @@ def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any], shape: tuple[int
         if not torch.allclose(log[-1], first, atol=1e-5):
             return Wrong("after `zero_grad()`, the log does not hold the gradient of that pass")
     if len(log) != 4:
-        return Wrong(f"after four backward passes the log has {len(log)} entries, not 4")
+        return Wrong(f"after four backward passes the log has {len(log)} entries; it should have 4")
     return None
 
 
@@ -242,14 +242,14 @@ def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         if relu._is_full_backward_hook is False:
             return Wrong("that is the legacy hook again; it happens to work here, but it warns at every call")
         if relu.inplace != in_place:
-            now = "no longer work in place" if in_place else "work in place now, and they did not before"
+            now = "no longer work in place" if in_place else "work in place now, but did not before"
             return Wrong(f"afterwards the ReLUs of the model {now}; leave the model as you found it")
         if wrong := find_left_hooks(model):
             return wrong
         if not isinstance(gradient, Tensor) or gradient.shape != (1, 1):
             return Wrong(f"your function returned {format_numbers(gradient)}; it should return the gradient of x")
         if gradient.item() != 3:
-            same = ": the plain gradient, so what your hooks computed did not count" * (gradient.item() == -1)
+            same = ": the plain gradient, so your hooks had no effect" * (gradient.item() == -1)
             return Wrong(
                 "in the test, 3 and -2 come to the ReLU, so 3 and 0 go on, and the gradient of x is 1 · 3 + 2 · 0 = 3. "
                 f"Yours is {gradient.item():g}{same}"

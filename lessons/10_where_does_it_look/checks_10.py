@@ -78,21 +78,21 @@ def check_q1(versus: _Versus, high: int, wide: int, name: str, batch: int) -> Wr
     if left := find_left_hooks(model):
         return left
     if have_grads_changed(model, before):
-        return Wrong("a `.grad` of the model has changed; `torch.autograd.grad` changes none of them")
+        return Wrong("your function changed a `.grad` of the model; `torch.autograd.grad` changes none of them")
     if not isinstance(result, Tensor):
-        return Wrong(f"your function returned {result!r}; return a tensor (batch, height, width)")
+        return Wrong(f"your function returned {result!r}; it should return a tensor (batch, height, width)")
     if result.shape != right.shape:
         return Wrong(f"your map has the shape {tuple(result.shape)}; it should have {tuple(right.shape)}")
     if is_close(result, right):
         return Wrong("your map still has a graph; detach it") if result.requires_grad else None
     for reason, values in {
-        f"that is the map for class {a} alone; class {b} counts against it": (grads[0] * output).sum(1),
-        "you swapped the classes: red must mean evidence for `a`": -right,
+        f"your map is for class {a} alone; class {b} should count against it": (grads[0] * output).sum(1),
+        "you swapped the classes: red should mean evidence for `a`": -right,
         "you averaged the gradient of each channel; keep each position's own gradient": (
             (grad.mean((2, 3), keepdim=True) * output).sum(1)
         ),
-        "that is the gradient alone; multiply it by the output of the layer": grad.sum(1),
-        "the evidence against `a` is gone; keep the negative values": right.relu(),
+        "your map is the gradient alone; multiply it by the output of the layer": grad.sum(1),
+        "your map has lost the evidence against `a`; keep the negative values": right.relu(),
     }.items():
         if is_close(result, values):
             return Wrong(reason)
@@ -128,9 +128,9 @@ def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -
 
     result = control(draw, model, x)
     if any(not torch.equal(values, before[name]) for name, values in model.state_dict().items()):
-        return Wrong("the model itself has new weights now; change a copy")
+        return Wrong("you gave the model itself new weights; change a copy")
     if any(image.shape != x.shape or not torch.equal(image, x) for _, _, image in drawn):
-        return Wrong("`draw` got a different image from `x`; only the network should change")
+        return Wrong("`draw` did not get `x` but a different image; only the network should change")
     changed = [{name for name in before if not torch.equal(state[name], before[name])} for _, state, _ in drawn]
     if not any(changed):
         return Wrong("`draw` was never called with a network whose weights differ from those of `model`")
@@ -146,13 +146,13 @@ def check_q2(control: Callable[[_Draw, nn.Module, Tensor], object], kind: str) -
     try:
         value = float(result)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
-        return Wrong(f"your function returned {result!r}; return the correlation, one number")
+        return Wrong(f"your function returned {result!r}; it should return the correlation, one number")
     a, b = (each.flatten() - each.mean() for each in (mine, other))
     right = float(F.cosine_similarity(a, b, dim=0))
     if abs(value - right) < 1e-4:
         return None
     if abs(value - abs(right)) < 1e-4:
-        return Wrong(f"the correlation is {right:.2f}, but you returned {value:.2f}; keep its sign")
+        return Wrong(f"you returned {value:.2f}; it should be {right:.2f}, with its sign")
     if abs(value - float(F.cosine_similarity(mine.flatten(), other.flatten(), dim=0))) < 1e-4:
-        return Wrong("that is the cosine of the two maps; for a correlation, first subtract the mean of each")
-    return Wrong(f"the correlation of two maps is {right:.2f}, but you returned {value:.2f}")
+        return Wrong("you returned the cosine of the two maps; for a correlation, first subtract the mean of each")
+    return Wrong(f"you returned {value:.2f}; the correlation of the two maps should be {right:.2f}")

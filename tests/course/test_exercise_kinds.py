@@ -37,19 +37,19 @@ TRUTH = returns(True, what="True or False")
         (INTEGER, np.float32(3), None),
         (INTEGER, 4, "one too many"),
         (INTEGER, np.int64(7), "it is not 7"),
-        (INTEGER, True, "the answer is an integer, not a bool"),
-        (INTEGER, 2.5, "the answer is an integer, not a float"),
-        (INTEGER, None, "the answer is an integer, not None"),
-        (INTEGER, torch.ones(2), "the answer is an integer, not a Tensor"),
+        (INTEGER, True, "your answer is a bool; it should be an integer"),
+        (INTEGER, 2.5, "your answer is a float; it should be an integer"),
+        (INTEGER, None, "your answer is None; it should be an integer"),
+        (INTEGER, torch.ones(2), "your answer is a Tensor; it should be an integer"),
         (NUMBER, torch.tensor(2.5), None),
         (NUMBER, 2, "2 is not the answer"),
         (NUMBERS, [torch.tensor(0.0), 2.5], None),
         (NUMBERS, np.array([[0, 2.5]]), None),
         (NUMBERS, (1, 2.5), "the first is 1"),
-        (NUMBERS, [0], "the answer is a list of two numbers, not [0]"),
-        (NUMBERS, [0, False], "the answer is a list of two numbers, not [0, False]"),
+        (NUMBERS, [0], "your answer is [0]; it should be a list of two numbers"),
+        (NUMBERS, [0, False], "your answer is [0, False]; it should be a list of two numbers"),
         (TRUTH, True, None),
-        (TRUTH, 1, "the answer is True or False, not an int"),
+        (TRUTH, 1, "your answer is an int; it should be True or False"),
     ],
 )
 def test_a_value(check: Check, answer: object, reply: str | None) -> None:
@@ -65,11 +65,11 @@ def test_an_order_in_many_spellings(answer: object) -> None:
 @pytest.mark.parametrize(
     ("answer", "reply"),
     [
-        ("AXB", 'the answer is a list of three letters, as in ["A", "B", "C"], not \'AXB\''),
-        (3, 'the answer is a list of three letters, as in ["A", "B", "C"], not an object of type int'),
+        ("AXB", 'your answer is \'AXB\'; it should be a list of three letters, such as ["A", "B", "C"]'),
+        (3, 'your answer is an object of type int; it should be a list of three letters, such as ["A", "B", "C"]'),
         ("CAA", "use each of the letters A, B, C once; you gave C, A, A"),
         ("BCA", "B waits for A"),
-        ("ACB", "on your machine, number 1 is C, not A"),
+        ("ACB", "letter 1 of your answer is A; on your machine it should be C"),
     ],
 )
 def test_an_order_that_is_wrong(answer: object, reply: str) -> None:
@@ -86,7 +86,7 @@ def halve(x: torch.Tensor, by: float) -> torch.Tensor:
         (lambda module, args: (args[0] / 2, *args[1:]), ""),
         (lambda module, args: None, "your hook returned None, so the layer got [2, 6] unchanged"),
         (lambda module, args: args[0] / 2, "a call with two arguments reached the layer with 1"),
-        (lambda module, args: (args[0] / 2, *args[1:2]), "a third argument, a tensor, did not arrive unchanged"),
+        (lambda module, args: (args[0] / 2, *args[1:2]), "your hook lost or changed a third argument, a tensor"),
         (
             lambda module, args: (args[0] / 3, *args[1:]),
             "with `halve(2)` the layer got [0.666667, 2] instead",
@@ -145,7 +145,7 @@ def test_a_hook_that_stays_after_an_error_is_found() -> None:
         (None, 1, "it is right, but you registered no forward hook"),
         (lambda module, args, output: None, 1, ""),
         (lambda module, args, output: None, 2, "it is right, but you called the model 2 times"),
-        (lambda module, args, output: 2 * output, 1, "it is right, but your hooks change what the model returns"),
+        (lambda module, args, output: 2 * output, 1, "it is right, but your hooks changed the model's output"),
         (lambda module, args, output: output.detach(), 1, "it is right, but the model's output has lost its gradient"),
     ],
 )

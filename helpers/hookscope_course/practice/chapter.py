@@ -23,7 +23,7 @@ def exercises(chapter: int) -> tuple[Exercise, ...]:
     Example:
         >>> q1, q2, q3 = exercises(2)
         >>> q1.check(["B", "E", "C", "D", "A"])
-        Not yet. B comes before E, but the container can only return after the layers inside it.
+        Not yet. You put B before E, but the container can only return after the layers inside it.
 
     """
     gate.leave_question()  # the exercises begin; a question that is still open stays open

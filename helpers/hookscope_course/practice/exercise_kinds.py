@@ -57,7 +57,7 @@ def returns(
     Example:
         >>> check_q1 = returns(3, what="an integer", reasons={4: "one of the hooks was removed"})
         >>> check_q1(4), check_q1("three")
-        (Wrong('one of the hooks was removed'), Wrong('the answer is an integer, not a str'))
+        (Wrong('one of the hooks was removed'), Wrong('your answer is a str; it should be an integer'))
 
     """
 
@@ -66,7 +66,7 @@ def returns(
         value = _to_python(answer)
         if not _is_like(value, expected):
             said = repr(answer) if isinstance(expected, list) else _name_type(answer)
-            return Wrong(f"the answer is {what}, not {said}")
+            return Wrong(f"your answer is {said}; it should be {what}")
         if value == expected:
             return None
         reason = reasons(value) if callable(reasons) else (reasons or {}).get(value, "")
@@ -108,7 +108,7 @@ def order_of(right: str | Callable[[], str], reasons: Mapping[str, str] | None =
     Example:
         >>> check_q1 = order_of("CAB", reasons={"BA": "B comes before A, but it waits for A"})
         >>> check_q1("C, B, A"), check_q1(["A", "C", "B"])
-        (Wrong('B comes before A, but it waits for A'), Wrong('number 1 is C, not A'))
+        (Wrong('B comes before A, but it waits for A'), Wrong('letter 1 of your answer is A; it should be C'))
 
     """
 
@@ -119,7 +119,7 @@ def order_of(right: str | Callable[[], str], reasons: Mapping[str, str] | None =
         if given is None:
             what = repr(order) if isinstance(order, str) else f"an object of type {type(order).__name__}"
             listed = ", ".join(f'"{letter}"' for letter in letters)
-            return Wrong(f"the answer is a list of {count} letters, as in [{listed}], not {what}")
+            return Wrong(f"your answer is {what}; it should be a list of {count} letters, such as [{listed}]")
         if sorted(given) != letters:
             return Wrong(f"use each of the letters {', '.join(letters)} once; you gave {', '.join(given)}")
         for pair, reason in (reasons or {}).items():
@@ -127,8 +127,8 @@ def order_of(right: str | Callable[[], str], reasons: Mapping[str, str] | None =
                 return Wrong(reason)
         for place, (ours, theirs) in enumerate(zip(given, expected, strict=True), start=1):
             if ours != theirs:
-                where = "on your machine, " if callable(right) else ""
-                return Wrong(f"{where}number {place} is {theirs}, not {ours}")
+                where = "on your machine " if callable(right) else ""
+                return Wrong(f"letter {place} of your answer is {ours}; {where}it should be {theirs}")
         return None
 
     return check
@@ -170,7 +170,7 @@ def hook_that(
     Example:
         >>> check_q1 = hook_that(changes=lambda x: -x)
         >>> check_q1(lambda module, args, output: None)
-        Wrong('your hook did not return a new output, so it stayed [2, 6]')
+        Wrong('your hook did not return a new output, so the call still returned [2, 6]')
 
     """
 
@@ -205,13 +205,15 @@ def _wrong_output(hook: Any, change: Callable[[Tensor], Tensor], called: str, x:
     layer.register_forward_hook(hook)
     answer = layer(x / 2)
     if (now := format_numbers(kept[0])) != before:
-        return Wrong(f"you changed the output in place: an earlier hook had kept {before} and now holds {now}")
+        return Wrong(f"you changed the output in place: an earlier hook had kept {before}, which is now {now}")
     if answer is kept[0]:
-        return Wrong(f"your hook did not return a new output, so it stayed {before}")
+        return Wrong(f"your hook did not return a new output, so the call still returned {before}")
     if not isinstance(answer, Tensor):
-        return Wrong(f"with your hook the call returns {answer!r}, not a tensor")
+        return Wrong(f"with your hook the call returned {answer!r}; it should return a tensor")
     if answer.shape != expected.shape or not torch.allclose(answer, expected):
-        return Wrong(f"with {called} {before} became {format_numbers(answer)}, not {format_numbers(expected)}")
+        return Wrong(
+            f"with {called}, {before} became {format_numbers(answer)}; it should be {format_numbers(expected)}"
+        )
     return None
 
 
@@ -227,12 +229,12 @@ def _wrong_input(hook: Any, change: Callable[[Tensor], Tensor], called: str, x: 
     layer(x)
     if format_numbers(x) != before:
         return Wrong(
-            f"the caller's tensor was {before} and is now {format_numbers(x)}; create a new tensor, and do not change x"
+            f"your hook changed the caller's tensor from {before} to {format_numbers(x)}; it should create a new one"
         )
     if returned[0] is None:
         return Wrong(f"your hook returned None, so the layer got {before} unchanged")
     if isinstance(returned[0], list):
-        return Wrong("your hook returned a list, so the layer got one argument, and that was the list")
+        return Wrong("your hook returned a list, so the layer got the list as its only argument; return a tuple")
     got = layer.args[0] if layer.args else None
     if not isinstance(got, Tensor):
         return Wrong(f"the layer got {got!r}; its first argument should be a tensor")
@@ -244,14 +246,14 @@ def _wrong_input(hook: Any, change: Callable[[Tensor], Tensor], called: str, x: 
     layer(x, "second")
     if len(layer.args) != 2:
         return Wrong(
-            f"a call with two arguments reached the layer with {len(layer.args)}: what your hook returns "
-            "replaces all of `args`"
+            f"a call with two arguments reached the layer with {len(layer.args)}: the return value of your "
+            "hook replaces all of `args`"
         )
     if layer.args[1] != "second":
-        return Wrong(f'the second argument was "second" and arrived as {layer.args[1]!r}; hand it on as it is')
+        return Wrong(f'your hook changed the second argument from "second" to {layer.args[1]!r}; pass it on unchanged')
     layer(x, "second", third := torch.ones(2))
     if layer.args[-1] is not third:
-        return Wrong("a third argument, a tensor, did not arrive unchanged; pass on all other arguments")
+        return Wrong("your hook lost or changed a third argument, a tensor; pass on all other arguments unchanged")
     return None
 
 
@@ -484,12 +486,12 @@ class WatchedCall:
             return Wrong(f"{right}, but you called the model {len(self.outputs)} times; once is enough")
         if not all(torch.equal(output, expected) for output in self.outputs):
             return Wrong(
-                f"{right}, but your hooks change what the model returns, because what a forward hook returns "
-                "replaces the output; let it return None"
+                f"{right}, but your hooks changed the model's output, because the return value of a "
+                "forward hook replaces the output; it should return None"
             )
         if expected.requires_grad and not all(self._graphs):
             return Wrong(
-                f"{right}, but the model's output has lost its gradient: what your hook returned replaced the "
-                "output; let it return None"
+                f"{right}, but the model's output has lost its gradient: the return value of your hook "
+                "replaced the output; it should return None"
             )
         return None
