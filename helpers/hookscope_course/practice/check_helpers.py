@@ -138,7 +138,7 @@ class BreakingLayer(nn.Module):
         raise Broken("this layer breaks")
 
 
-ERROR_HIDDEN = "a layer raised an error, and your function kept it to itself; let the exception through"
+ERROR_HIDDEN = "a layer raised an error, but your function kept it to itself; let the exception through"
 # Reasons why an exercise has nothing that an answer could keep to itself.
 CALLS_NOTHING = "it calls no module, so nothing raises in it"
 
@@ -173,4 +173,4 @@ def check_removal(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> s
     except Broken:
         left = count_hooks(model)
         return f"a layer raised, and {format_count(left)} still on; take them off in a `finally`" if left else None
-    return "a layer raised an error, and your tool kept it to itself"
+    return "a layer raised an error, but your tool kept it to itself"

@@ -388,7 +388,7 @@ def runs_model(
         ...     except Exception:
         ...         return None
         >>> check_q1(output_of)
-        Wrong('a layer raised an error, and your function kept it to itself; let the exception through')
+        Wrong('a layer raised an error, but your function kept it to itself; let the exception through')
 
     """
 
