@@ -244,8 +244,8 @@ def test_the_starter_shows_no_page_and_is_not_attempted(capsys: pytest.CaptureFi
 def test_the_page_with_the_solution_is_on_no_card_of_the_site(tmp_path: Path) -> None:
     def cell(alt: str, letters: int, *tags: str) -> dict[str, Any]:
         image = base64.b64encode(b"x" * letters).decode()
-        shown = {"text/html": f'<img alt="{alt}" src="data:image/png;base64,{image}">'}
-        return {"metadata": {"tags": [*tags]}, "outputs": [{"data": shown}]}
+        output = {"data": {"image/png": image}, "metadata": {"image/png": {"alt": alt}}}
+        return {"metadata": {"tags": [*tags]}, "outputs": [output]}
 
     notebook = {"cells": [cell("the photograph", 5), cell("the page", 50, "solution")]}
     (path := tmp_path / "19.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
