@@ -33,7 +33,7 @@ def test_what_people_type_leads_to_their_row(figures: FigurePage) -> None:
     widget, page = figures.page.locator(".hookscope"), figures.page
     box, rows = widget.get_by_role("searchbox", name="I want to …"), widget.locator(".ch-row")
     count = widget.get_by_role("status")
-    expect(count).to_have_text("50 of 50")
+    expect(count).to_have_text("51 of 51")
     wrong = {}
     for words, want in ASKED.items():
         box.fill(words)
@@ -46,7 +46,7 @@ def test_what_people_type_leads_to_their_row(figures: FigurePage) -> None:
     box.fill("zebra")
     expect(count).to_have_text("Nothing fits. Try fewer words, or All.")
     box.fill("")
-    expect(count).to_have_text("50 of 50")
+    expect(count).to_have_text("51 of 51")
 
     # By keyboard: a group, a row, its lines.
     widget.get_by_role("button", name="Debug").focus()
@@ -56,7 +56,7 @@ def test_what_people_type_leads_to_their_row(figures: FigurePage) -> None:
     expect(widget.get_by_role("button", name="Debug")).to_be_focused()
     rows.first.locator("summary").focus()
     page.keyboard.press("Enter")
-    expect(rows.first.get_by_role("group", name="Lines to paste")).to_contain_text("always_call=True")
+    expect(rows.first.get_by_role("group", name="Lines to paste")).to_contain_text("remove_all()")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     rows.first.get_by_role("button", name="Copy").click()
     expect(rows.first.get_by_role("button", name="Copied")).to_be_visible()
