@@ -240,6 +240,17 @@ def test_the_chart_says_in_words_and_numbers_what_it_shows() -> None:
     assert picture.png != chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two").png
 
 
+def test_what_changed_without_an_error_comes_first() -> None:
+    names = chart.by_danger("1.7.1")
+    assert sorted(names) == sorted(chart.changing())
+    assert {*names[:2]} == {"retain_grad_then_hook", "tensor_hook_autograd_grad"}
+    assert {*names[2:4]} == {"legacy_linear_1d", "legacy_linear_3d"}
+    assert names[4] == "legacy_warning"
+    with_labels, without = (chart.chart(names[:5], "Five", then=then) for then in ("1.7.1", ""))
+    assert with_labels.png != without.png
+    assert with_labels.rows == without.rows
+
+
 @pytest.mark.parametrize("names", [chart.changing(), *([each.fact] for each in CLAIMS[:4])])
 def test_each_bar_has_its_answer_in_words_in_it_or_below_it(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = dict[str, float]()

@@ -22,7 +22,7 @@ from hookscope_course.history.records import (
     shorten_answer,
 )
 
-__all__ = ["changing", "chart"]
+__all__ = ["by_danger", "changing", "chart"]
 
 _WIDE = 584  # pixels: what a narrow page has
 _LINE, _BAR, _NOTE, _GAP = 17, 21, 15, 8  # pixels: a label, a bar, a line below it, and between rows
@@ -60,7 +60,31 @@ def changing() -> list[str]:
     return sorted((name for name in at if at[name]), key=lambda name: at[name])
 
 
-def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
+def by_danger(then: str) -> list[str]:
+    """Return the facts that changed, those first in which code of a release is wrong today without an error.
+
+    First numbers, then shapes, then warnings and errors, then names of graph nodes and lists of functions. The last
+    ones changed before that release, or it did not have them.
+
+    Args:
+        then: the release that the code was written for.
+
+    """
+
+    def danger(name: str) -> int:
+        before, today = history(name)[then], history(name)[releases()[-1]]
+        if before in (today, MISSING):
+            return 5
+        if name.startswith("node_") or (_count(today) and not today.isdecimal()):
+            return 4
+        if re.match(r"\w*(?:Error|Warning)", today):
+            return 2
+        return 1 if today.startswith("[") else 0
+
+    return sorted(changing(), key=danger)
+
+
+def chart(names: Sequence[str], title: str, marked: str = "", then: str = "") -> Picture:
     """Draw some facts as every release answers them.
 
     Each row has a bar for each answer, with the answer in it. A black line stands where it changed. What does not fit
@@ -70,6 +94,7 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
         names: of facts that every release was asked for, one row each.
         title: a sentence for the picture.
         marked: a release whose column is framed.
+        then: a release; the label of a row says what it answered, if today's answer is another.
 
     """
     rows = {name: [*history(name).values()] for name in names}
@@ -79,7 +104,7 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
     for at, (name, answers) in enumerate(rows.items()):
         if at % _AGAIN == 0:
             strips.append(_heads(groups, wide))
-        strips.append(_row(FACTS[name].label, _bars(answers, groups), wide))
+        strips.append(_row(_label(name, then), _bars(answers, groups), wide))
     image = Image.new("RGB", (_WIDE, sum(strip.height for strip in strips)), "white")
     top = 0
     for strip in strips:
@@ -92,6 +117,15 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
     file = io.BytesIO()
     image.convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(file, "PNG")
     return Picture(file.getvalue(), _alt(rows, marked), title, change_table(names).rows, "Each answer")
+
+
+def _label(name: str, then: str) -> str:
+    label, answers = FACTS[name].label, history(name)
+    if not then or answers[then] in (MISSING, today := answers[releases()[-1]]):
+        return label
+    words = f"{label}: {_say(answers[then])} in {then.removesuffix('.0')}, {_say(today)} today"
+    fits = ImageFont.load_default(size=_LABELS).getlength(words) <= _WIDE - _MARGIN
+    return words if fits else label  # the bars have long answers, too
 
 
 def _row(label: str, bars: Sequence[Bar], wide: int) -> Image.Image:
