@@ -54,12 +54,19 @@ def setup(app: Any) -> None:
     """Let Sphinx call what follows."""
     app.connect("autodoc-process-docstring", _plain_bars)
     app.connect("autodoc-process-docstring", _link_limits)
+    app.connect("autodoc-process-docstring", _keep_colons, priority=400)  # before napoleon
     app.connect("html-page-context", _describe)
 
 
 def _plain_bars(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Our docstrings write |x| for a size; reStructuredText would replace it by something."""
     lines[:] = [line if line.lstrip().startswith(">>>") else line.replace("|x|", r"\|x\|") for line in lines]
+
+
+def _keep_colons(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Of a property, napoleon takes the text before a colon for a type."""
+    if what in ("property", "attribute") and lines:
+        lines[0] = lines[0].replace(": ", " \u2013 ")
 
 
 def _link_limits(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:

@@ -139,7 +139,8 @@ def list_members(result: type) -> list[str]:
             found |= dict.fromkeys(name for name in (*vars(base), *fields) if not name.startswith("_"))
     if getattr(result, "picture", None) is Result.picture:
         del found["picture"]  # which says that there is none
-    documented = [name for name in found if inspect.getdoc(getattr(result, name, None))]
+    texts = {name: inspect.getdoc(getattr(result, name, None)) or "" for name in found}
+    documented = [name for name, text in texts.items() if text and "nternal to this package" not in text]
     return [name for name in documented if not isinstance(getattr(result, name), tuple | str | int | float)]
 
 

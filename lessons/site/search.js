@@ -61,6 +61,7 @@ function differsByALetter(one, other) {
 /** The word itself, or the most frequent one of the site that differs from it by a letter. */
 function correct(word) {
   if (word.length < 3 || spread.has(word) || STOP.has(word)) return word;
+  for (const known of Object.keys(ALIKE)) if (differsByALetter(word, known)) return stem(known); // they are indexed by another word
   let best = word, most = 0;
   for (const [known, count] of spread) if (count > most && differsByALetter(word, known)) [best, most] = [known, count];
   return best;
@@ -116,7 +117,7 @@ function shorten(text) {
 const pageOf = ({ url }) => (url.startsWith("9") ? url : url.split("#")[0]);
 function excerpt(text, question) {
   const asked = words(question).map(correct).filter((word) => !STOP.has(word));
-  const sentences = text.split(/(?<=[.!?][”’"')]*)\s+(?=[^a-z\s])/);
+  const sentences = text.split(/\n|(?<=[.!?][”’"')]*)\s+(?=[^a-z\s])/);
   const best = sentences.map((sentence, place) => [words(sentence).filter((word) => asked.includes(word)).length, -place, sentence])
     .sort((a, b) => b[0] - a[0] || b[1] - a[1])[0];
   return best ? shorten(best[2].trim()) : "";
@@ -136,7 +137,7 @@ function show() {
   elsewhere.hidden = !question || list.length > 0;
   results.replaceChildren(...list.map(({ section }) => {
     const link = Object.assign(document.createElement("a"), { href: section.url, textContent: section.heading });
-    const where = Object.assign(document.createElement("small"), { textContent: ` ${section.page}` });
+    const where = Object.assign(document.createElement("small"), { textContent: section.page === section.heading ? "" : ` ${section.page}` });
     const words = Object.assign(document.createElement("p"), { textContent: excerpt(section.prose, question) });
     const item = document.createElement("li");
     item.append(link, where, words);

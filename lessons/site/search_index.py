@@ -19,7 +19,7 @@ from hookscope_course.figures.fact_check.figure import read_claims
 # A chooser's row is an answer; a claim or a contributor's page seldom is.
 _WEIGHTS = {
     "91_chooser": 1.1,
-    "90_claims": 0.6,
+    "90_claims": 0.35,
     "contributing": 0.3,
     "changelog": 0.3,
     "benchmarks": 0.6,
@@ -37,6 +37,7 @@ _ASKED = "Also asked as: "
 _SINCE = " · since torch "
 _TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
 _CODE = {"cell", "live", "guess", "score", "told"}
+_BLOCKS = ("p", "li", "td", "th", "dd", "figcaption", "summary", "caption")
 _NO_TEXT = ("section", "script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")
 
 
@@ -106,6 +107,7 @@ def _split_page(path: Path, name: str) -> Iterator[dict[str, Any]]:
 def _split(section: Tag) -> tuple[str, str]:
     """The prose of a section, without its heading and the sections in it, and its code with what that showed."""
     prose, code = list[str](), list[str]()
+    block: Tag | None = None
     for string in section.find_all(string=True):
         parts: list[Tag] = list(takewhile(lambda part: part is not section, string.parents))
         left_out = any(part.name in _NO_TEXT for part in parts)
@@ -113,8 +115,16 @@ def _split(section: Tag) -> tuple[str, str]:
             continue
         classes = {each for part in parts for each in part.get_attribute_list("class")}
         is_code = classes & _CODE or any(part.name in ("pre", "dt", "summary") for part in parts)
-        (code if is_code else prose).append(string)
-    return " ".join(" ".join(prose).split()), " ".join(" ".join(code).split())
+        if is_code:
+            code.append(string)
+            continue
+        # A line for each paragraph, list item and cell: no sentence of an excerpt begins in one and ends in another.
+        here = next((part for part in parts if part.name in _BLOCKS), None)
+        words = str(string).replace("\n", " ")
+        prose.append(f"\n{words}" if here is not block else words)
+        block = here
+    lines = (" ".join(line.split()) for line in "".join(prose).split("\n"))
+    return "\n".join(filter(None, lines)), " ".join(" ".join(code).split())
 
 
 def _words(part: Tag) -> str:

@@ -149,17 +149,19 @@ def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> 
     assert "the package or its checks have changed" in capsys.readouterr().out
 
 
-def test_a_picture_in_html_is_stored_once_and_one_alone_stays() -> None:
+def test_a_picture_is_stored_once_as_an_output_of_its_own() -> None:
     shown = Picture(encode_rgb(np.zeros((2, 2, 3), dtype=np.uint8)), "A black square.")._repr_mimebundle_()
     alone = base64.encodebytes(shown["image/png"]).decode()  # as IPython saves it, with line ends
     outputs = [new_output("display_data", shown | {"image/png": alone})]
     outputs += [new_output("display_data", {"image/png": alone, "text/html": html}) for html in ("<p>Words.</p>", "")]
     notebook = new_notebook(cells=[new_code_cell("", outputs=outputs)])
     execution.store_pictures_small(notebook)
-    in_html, with_words, without = (output.data for output in notebook.cells[0].outputs)
-    assert set(in_html) == {"text/plain", "text/html"}
-    assert 'alt="A black square."' in in_html["text/html"]
-    assert with_words["image/png"] == without["image/png"] == alone
+    image, page, with_words, without = (output.data for output in notebook.cells[0].outputs)
+    assert set(image) == {"image/png"}
+    assert notebook.cells[0].outputs[0].metadata["image/png"]["alt"] == "A black square."
+    assert set(page) == {"text/plain", "text/html"}
+    assert "<img" not in page["text/html"]
+    assert with_words["image/png"] == without["image/png"] == image["image/png"]
 
 
 def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(course: Path) -> None:

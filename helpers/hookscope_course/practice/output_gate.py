@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-WAITING = "Answer the question above: then the output of this cell appears here."
+WAITING = "Go on: this output appears when your guess is compared with the answer, a few cells below."
 """Stands below a cell whose output would tell the answer of an open question."""
 _TEXT = "text/plain"
 

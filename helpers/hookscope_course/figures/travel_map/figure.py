@@ -213,12 +213,12 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
         paths = {name: [[12, 44], [12, y + high / 2], [x, y + high / 2]] for name, (x, y, _, _) in places.items()}
         size = [352, 8 + (len(places) + 1) * (high + gap)]
         return {"size": size, "font": 13, "home": home, "cards": places, "ways": paths, "legend": None}
-    wide, high, tops = 310, 88, (4, 106, 208)
+    wide, high, tops = 310, 80, (4, 92, 180)
     home = [366, tops[1], 112, high]
     middle = home[0] + home[2] / 2
     cards: dict[str, list[float]] = {}
     ways: dict[str, list[list[float]]] = {}
-    low, bus, third = 326, 311, 270  # the three in training stand side by side below the others
+    low, bus, third = 278, 269, 270  # the three in training stand side by side below the others
     for at, name in enumerate(name for name in STATIONS if name not in _ROWS):
         x = 4 + at * (third + 13)
         cards[name] = [x, low, third, high]
@@ -232,12 +232,12 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
         start = [leave, [middle, level]] if row != 1 else [[home[0] + side * home[2], level]]
         ways[name] = [*start, [door, level]]
     return {
-        "size": [844, 458],
+        "size": [844, 392],
         "font": 13,
         "home": home,
         "cards": cards,
         "ways": ways,
-        "legend": [[196, 440], [470, 440]],
+        "legend": [[196, 378], [470, 378]],
     }
 
 
