@@ -62,11 +62,11 @@ def test_claim_is_complete(row: dict[str, str]) -> None:
 
 
 @each_claim
-def test_what_torch_does_is_one_sentence(row: dict[str, str]) -> None:
+def test_what_torch_does_is_one_to_three_sentences(row: dict[str, str]) -> None:
     assert re.fullmatch(r"(?:[A-Z`]|torch ).{39,239}\.", row["does"])
     prose = re.sub(r"`[^`]*`", "it", row["does"])
     assert "`" not in prose, "a backquote is open"
-    assert not re.search(r"[.!?] ", prose), "more than one sentence"
+    assert len(re.findall(r"[.!?] ", prose)) <= 2, "more than three sentences"
 
 
 @each_claim
