@@ -37,6 +37,8 @@ def copy_of_the_project(folder: Path) -> Path:
         shutil.copy(ROOT / name, folder)
     for name in ("helpers", "lessons/jupyter"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "pypi_readme.py", folder / "tools")
     return folder
 
 
