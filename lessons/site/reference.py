@@ -74,6 +74,7 @@ _RESULTS: dict[str, tuple[type, ...]] = {
     "profile": (Profile, LayerProfile),
     "explain": (Explanation,),
 }
+_INTERNAL = ("like",)  # Capture.like, of which other rooms make a capture
 _MODULES = {
     "widgets": ("Widgets for JupyterLab", "Pickers, players and playgrounds.", hookscope.widgets),
     "samples": ("Bundled samples", "Pictures and small trained networks that come along.", hookscope.samples),
@@ -139,8 +140,7 @@ def list_members(result: type) -> list[str]:
             found |= dict.fromkeys(name for name in (*vars(base), *fields) if not name.startswith("_"))
     if getattr(result, "picture", None) is Result.picture:
         del found["picture"]  # which says that there is none
-    texts = {name: inspect.getdoc(getattr(result, name, None)) or "" for name in found}
-    documented = [name for name, text in texts.items() if text and "nternal to this package" not in text]
+    documented = [name for name in found if name not in _INTERNAL and inspect.getdoc(getattr(result, name, None))]
     return [name for name in documented if not isinstance(getattr(result, name), tuple | str | int | float)]
 
 

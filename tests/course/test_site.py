@@ -413,7 +413,7 @@ def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:
     assert found["url"] == "91_chooser.html#see-it"
     assert (found["heading"], found["asked"], found["page"]) == ("See it", "look at it, watch", "Page")
     assert found["weight"] > 1
-    assert (found["prose"], found["code"]) == ("Also asked as: look at it, watch. Text.", "x = 1 2")
+    assert (found["prose"], found["code"]) == ("Also asked as: look at it, watch.\nText.", "x = 1 2")
 
 
 def test_no_two_files_have_one_page() -> None:
