@@ -7,7 +7,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["check_kwargs", "explain_no_grad"]
+import torch
+from torch import nn
+
+__all__ = ["check_inputs", "check_kwargs", "explain_no_grad"]
+
+
+def check_inputs(tool: str, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Check that a tool that runs the model got inputs, if the model needs some.
+
+    Raises:
+        TypeError: it got none.
+
+    """
+    if args or kwargs or isinstance(model, torch.jit.ScriptModule):  # whose forward has no signature for Python
+        return
+    needed = [
+        each.name
+        for each in inspect.signature(model.forward).parameters.values()
+        if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if needed:
+        raise TypeError(f"{tool} runs the model, so pass its inputs, too: {tool}(model, {', '.join(needed)})")
 
 
 @contextmanager

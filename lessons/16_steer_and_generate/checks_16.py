@@ -195,7 +195,7 @@ def _wrong_vector(
         found = f"shape {tuple(vector.shape)}" if isinstance(vector, Tensor) else type(vector).__name__
         return Wrong(f"return the vector, of shape ({width},), not {found}")
     if vector.requires_grad:
-        return Wrong("the vector is fine, but still requires a gradient; return `vector.detach()`")
+        return Wrong("your vector still requires a gradient; return `vector.detach()`")
     with torch.no_grad(), model.blocks[block].register_forward_hook(lambda module, args, output: output + vector):
         share = float(model(tokens)[0, -1].softmax(-1)[target])
     if share > 0.5:

@@ -75,6 +75,8 @@ class Capture(Result, Mapping[str, Layer]):
             raise NotCapturedError(f"layer {name!r} was not captured: {_NEVER_RAN}")
         if name in self._layers.values():
             raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
+        if hasattr(self, "_model") and self.modules.find(str(name)) is not None:
+            raise LayerNotFoundError(f"layer {name!r} was not chosen. Add it: capture(model, ..., {name!r})", str(name))
         raise not_found(self._layers.values(), name, f"no layer {name!r} in this capture")
 
     def __iter__(self) -> Iterator[str]:
@@ -305,7 +307,11 @@ class Capture(Result, Mapping[str, Layer]):
         vars(self).update(state)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(_NO_MODEL if name in _OF_THE_MODEL else f"a Capture has no attribute {name!r}")
+        if name in _OF_THE_MODEL:
+            raise AttributeError(_NO_MODEL)
+        is_layer = hasattr(self, "_model") and self.modules.find(name) is not None
+        hint = f"; for the layer, write [{name!r}]" if is_layer else ""
+        raise AttributeError(f"a Capture has no attribute {name!r}{hint}")
 
     def _need_model(self) -> None:
         if not hasattr(self, "_model"):

@@ -106,7 +106,7 @@ def review(report: Mapping[str, Any], watch: Watch, repair: Update) -> WatchRevi
         partial(_false_alarm, watch),
         partial(_changes, watch),
         partial(_stays, watch),
-        partial(_not_repaired, repair),
+        partial(_not_repaired, repair, is_reported=_wrong_report(report) is None),
     )
     found.criteria += [Criterion(asked, run_point(point)) for asked, point in zip(_ASKED, points, strict=True)]
     return found
@@ -305,7 +305,7 @@ def _largest_weight(model: nn.Module) -> float:
     return max(p.detach().abs().max().item() for name, p in model.named_parameters() if name.startswith("block"))
 
 
-def _not_repaired(repair: Update) -> str | None:
+def _not_repaired(repair: Update, is_reported: bool = True) -> str | None:
     model, steps, largest = norm_net(), list[int](), list[float]()
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
@@ -330,6 +330,8 @@ def _not_repaired(repair: Update) -> str | None:
         else:
             later = f"in step {run.loss} the loss is NaN" + (f"; it ends at {end:.2f}" if math.isfinite(end) else "")
         grown = f"{weights} {largest[0]:.2f} to {largest[step]:.4g} in the steps before"
+        if not is_reported and (run.first, run.loss) == (_the_run().first, _the_run().loss):  # the answer of point 1
+            return f"an output is still not finite: {grown}. Once point 1 is right, this line says where"
         return f"in step {step}, the output of {name} is still not finite: {grown}. Later, {later}"
     for name, parameter in model.named_parameters():
         if torch.equal(parameter, before[name]):

@@ -91,6 +91,20 @@ def test_a_prompt_completes_and_lists_the_layers_that_were_called():
     assert repr(seen.keys()) == "dict_keys(['0', '1'])"
 
 
+def test_a_layer_that_was_not_chosen_and_a_layer_as_an_attribute_are_told_how_to_be_had():
+    net = nn.Sequential()
+    net.add_module("first", nn.Linear(1, 1))
+    net.add_module("last", nn.ReLU())
+    with capture(net, "last") as seen:
+        net(torch.ones(1, 1))
+    with pytest.raises(LayerNotFoundError, match=r"layer 'first' was not chosen. Add it: capture\(model"):
+        seen["first"]
+    with pytest.raises(AttributeError, match=r"no attribute 'last'; for the layer, write \['last'\]"):
+        seen.last  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+        seen.other  # noqa: B018
+
+
 def test_a_capture_that_was_never_entered_says_so():
     net = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
     seen = capture(net, "0")

@@ -117,7 +117,7 @@ def test_a_layer_can_be_asked_for_by_itself() -> None:
     assert seen.get(net[1]).name == "1"
     assert net[2] not in seen
     assert seen.get(net[2]) is None
-    with pytest.raises(LayerNotFoundError, match="no layer '2' in this capture"):
+    with pytest.raises(LayerNotFoundError, match="layer '2' was not chosen"):
         seen[net[2]]
     with pytest.raises(LayerNotFoundError, match="this Tanh is not in the model"):
         seen[nn.Tanh()]

@@ -519,6 +519,12 @@ ROWS: dict[str, Row] = {
     "profile: a compiled part": (
         lambda net, args: profile(nn.Sequential(torch.compile(net)), *args), in_place, (X,), "layer '0'", "is compiled",
     ),
+    "profile: no inputs": (
+        lambda net, args: profile(net), in_place, (X,), "profile runs the model", r"profile\(model, input\)",
+    ),
+    "attention: no inputs": (
+        lambda net, args: attention(net), in_place, (X,), "attention runs the model", r"attention\(model, input\)",
+    ),
     "profile: TorchScript": (
         lambda net, args: profile(nn.Sequential(torch.jit.trace(net, X)), *args, repeats=1, warmup=0),
         lambda: nn.Linear(4, 4), (X,), "TorchScript modules take no hooks", "the layer around them",

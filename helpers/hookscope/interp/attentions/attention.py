@@ -15,7 +15,7 @@ from hookscope.compiler import run_eagerly
 from hookscope.interp.attentions.maps import AttentionMaps
 from hookscope.interp.attentions.mode import AttentionMode
 from hookscope.layers import Modules
-from hookscope.model_inputs import check_kwargs, explain_no_grad
+from hookscope.model_inputs import check_inputs, check_kwargs, explain_no_grad
 from hookscope.pictures.tokens import check_tokens
 from hookscope.pictures.words import count_text
 from hookscope.preserve import preserve_model, preserve_rng_state
@@ -66,6 +66,7 @@ def attention(
     """
     kwargs = check_kwargs(attention, kwargs, _unknown)
     modules = Modules(model)
+    check_inputs("attention", model, args, kwargs)
     labels = check_tokens(tokens) if tokens is not None else ()
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes)

@@ -17,7 +17,7 @@ from hookscope.interp.profiles.spans import CallSpan, CallSpans, bytes_of
 from hookscope.layers import ModuleMap, Modules, find_fused, refuse_unhookable
 from hookscope.layers.modules import kind_of
 from hookscope.layers.offloaded import execution_devices, is_offloaded
-from hookscope.model_inputs import check_kwargs
+from hookscope.model_inputs import check_inputs, check_kwargs
 from hookscope.pictures.words import count_text
 from hookscope.preserve import preserve_rng_state
 from hookscope.pytree import find_tensors
@@ -69,6 +69,7 @@ def profile(
     """
     kwargs = check_kwargs(profile, kwargs, _unknown)
     modules = Modules(model)
+    check_inputs("profile", model, args, kwargs)
     hooked = [module for module in modules.names if not isinstance(module, torch.jit.ScriptModule)]
     refuse_unhookable(modules, set(hooked), "profile")
     _check(model, (args, kwargs), backward, loss, repeats, warmup)

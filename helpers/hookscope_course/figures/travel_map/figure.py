@@ -94,7 +94,8 @@ class TravelMap(HookWidget):
         guesses = [self.guesses.get(name) for name in known if name in ASKED]
         wrong = any(name in self.guesses and name not in self.right for name in known)
         kind: Literal["wrong", "right", "note"] = "right" if guesses and all(guesses) else "note"
-        where = " and ".join(f"`{name}`" for name in known)
+        quoted = [f"`{name}`" for name in known]
+        where = " and ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
         said = [self._reason(name) for name in known]
         if len(known) == 1:
             return Card(f"You are at {where}:", said[0], "wrong" if wrong else kind)
