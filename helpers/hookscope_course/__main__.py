@@ -37,7 +37,8 @@ def _run_lab(options: Options, more: list[str]) -> None:
 
 
 def _update_copy(options: Options, more: list[str]) -> None:
-    if options.to.is_dir() and not (options.to / STATE_FOLDER).exists() and any(options.to.iterdir()):
+    is_new = not (options.to / STATE_FOLDER).exists()
+    if is_new and options.to.is_dir() and any(not each.name.startswith(".") for each in options.to.iterdir()):
         raise CopyError(f"{options.to} has other files in it. Choose an empty folder or a new one with --to FOLDER")
     for line in Copy(options.to).update() or ["Your copy of the course is up to date."]:
         print(line)
