@@ -21,7 +21,7 @@ def test_a_capture_that_lacks_what_is_to_be_swapped_is_refused_at_once() -> None
     model = net()
     with capture(model, "head") as seen:
         model(X)
-    with pytest.raises(LookupError, match="no layer 'body'"):
+    with pytest.raises(LookupError, match="layer 'body' was not chosen"):
         edit(model).swap("body", seen)
     with pytest.raises(NotCapturedError, match="did not keep inputs"):
         edit(model).swap("head", seen, to="input")
