@@ -295,7 +295,7 @@ def test_no_excerpt_is_debris(page: Page) -> None:
     for question in ("intermediate output", "saliency map", "with_kwargs", "remove a hook"):
         page.goto(f"search.html?q={question}")
         for excerpt in page.locator("#results > li > p").all_inner_texts():
-            assert not re.match(r"\d+ |[a-z·]", excerpt) or excerpt.split()[0].isidentifier()
+            assert not re.match(r"\d+ |·|or earlier", excerpt)
             assert "Also asked as" not in excerpt
             assert " · since torch" not in excerpt
 
@@ -308,7 +308,7 @@ def test_teachers_pages_are_no_results_and_not_in_the_list_of_pages(page: Page) 
 
 def test_the_first_screen_answers_a_click_and_is_light(page: Page) -> None:
     loaded: list[Response] = []
-    page.on("response", loaded.append)
+    page.on("response", lambda response: loaded.append(response))
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto("index.html")
     figure = page.locator("[data-live=switch_off]")
