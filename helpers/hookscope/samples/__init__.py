@@ -1,9 +1,10 @@
-"""Sample models and data: small CNNs and a language model, and two real networks, for photographs and sentences."""
+"""Sample models and data: small CNNs, a small language model, and three real networks for photographs and English."""
 
 from hookscope.samples.efficientnet import PHOTO_CLASSES, PhotoCNN, has_photo_weights, photo_cnn
 from hookscope.samples.handwritten import WEIGHTS, DigitCNN, Digits, digit, digit_cnn, digits, mnist
 from hookscope.samples.minilm import has_sentence_weights, sentence_encoder
 from hookscope.samples.photos import PHOTOS, denormalize, photo
+from hookscope.samples.smollm2 import english_lm, has_english_weights
 from hookscope.samples.stories import STORY_WORDS, StoryLM, story_lm, story_tokens, story_words
 from hookscope.samples.textures import TEXTURES, Collage, TextureCNN, collage, texture, texture_cnn
 
@@ -24,6 +25,8 @@ __all__ = [
     "digit",
     "digit_cnn",
     "digits",
+    "english_lm",
+    "has_english_weights",
     "has_photo_weights",
     "has_sentence_weights",
     "mnist",
