@@ -50,6 +50,9 @@ class _OneSentence:
     def convert_ids_to_tokens(self, number: int) -> str:
         return PIECES[_IDS.index(number)]
 
+    def convert_tokens_to_string(self, tokens: list[str]) -> str:
+        return tokens[0]
+
 
 def load_encoder() -> tuple[BertModel, Any, dict[str, Tensor], list[str]]:
     """Return the model of `samples.sentence_encoder()`, its tokenizer, the batch for `SENTENCE`, and its tokens.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Never
 
@@ -123,8 +124,8 @@ class TokenPicker(CodeWidget):
         **_unknown: Never,
     ) -> None:
         kwargs = check_kwargs(TokenPicker, kwargs, _unknown)
-        if vocabulary is None:
-            vocabulary = getattr(tokenizer, "convert_ids_to_tokens", None)
+        if vocabulary is None and hasattr(tokenizer, "convert_ids_to_tokens"):  # of the library transformers
+            vocabulary = partial(_read_token, tokenizer)
         WordTable(vocabulary, None)  # checks vocabulary before the model runs
         self._model, self._options, self._vocabulary = model, (layers, lens, max_bytes), vocabulary
         self._tokenizer, text = tokenizer, ""
@@ -384,6 +385,12 @@ class TokenPicker(CodeWidget):
     def _list_remarks(self) -> list[str]:
         """List the remarks on the lens, as sentences."""
         return [_to_sentence(text) for text in self._streams.remarks(self.sample)]
+
+
+def _read_token(tokenizer: Any, number: int) -> str:
+    """Return a token of the library transformers as a person reads it: " to" and not "Ġto"."""
+    token = tokenizer.convert_ids_to_tokens(number)
+    return str(tokenizer.convert_tokens_to_string([token])).replace("\n", "\\n")
 
 
 def _to_sentence(text: str) -> str:

@@ -260,7 +260,10 @@ class Pieces:
         return {"ids": torch.tensor([[READER_WORDS.index(word) for word in text.split()]])}
 
     def convert_ids_to_tokens(self, number: int) -> str:
-        return READER_WORDS[number]
+        return "Ġ" + READER_WORDS[number]  # Ġ is a space before the word
+
+    def convert_tokens_to_string(self, tokens: list[str]) -> str:
+        return "".join(tokens).removeprefix("Ġ")
 
 
 def test_a_tokenizer_of_transformers_gives_inputs_and_words() -> None:
