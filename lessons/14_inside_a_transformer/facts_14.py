@@ -147,3 +147,28 @@ def test_llama_passes_hidden_states_by_name_to_its_attention(says):
     [(args, hidden)] = seen
     assert args == ()
     assert isinstance(hidden, Tensor)
+
+
+def test_what_smollm2_does(says):
+    says(
+        "It is a Llama with 30 blocks of nine heads, it was made for laptops, and it knows 49,152 tokens.",
+        "At the end, it gives *Anna* a probability of 0.82.",
+        "about half of the 270 heads give it more than half of their weight.",
+        "at least five heads look mostly at the previous token, and at least three at the word after the earlier "
+        "occurrence.",
+    )
+    model, tokenizer = samples.english_lm()
+    config = model.config
+    assert (config.num_hidden_layers, config.num_attention_heads, config.vocab_size) == (30, 9, 49_152)
+    batch = dict(tokenizer("When Anna and Ben went to the park, Ben gave the ball to", return_tensors="pt"))
+    with torch.no_grad():
+        probabilities = model(**batch).logits[0, -1].softmax(-1)
+    assert abs(float(probabilities[tokenizer(" Anna")["input_ids"][0]]) - 0.82) < 0.005
+    again = torch.arange(20, 39)
+    for seed in range(3):
+        row = torch.randint(1000, 40_000, (4, 20), generator=torch.Generator().manual_seed(seed))
+        maps = hookscope.attention(model, torch.cat([row, row], dim=1))
+        weights = torch.stack([maps[name].weights.mean(0) for name in maps])  # (layers, heads, from, to)
+        assert 120 < int((weights[..., 1:, 0].mean(-1) > 0.5).sum()) < 160
+        assert int((weights.diagonal(-1, -2, -1).mean(-1) > 0.5).sum()) >= 5
+        assert int((weights[..., again, again - 19].mean(-1) > 0.5).sum()) >= 3

@@ -1,6 +1,9 @@
 """What chapter 16 says beyond its cells, run."""
 
+import re
+from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 from warnings import catch_warnings
 
@@ -12,6 +15,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope.samples.stories import MANY, MANY_DO, ONE, ONE_DOES
+from hookscope_course.chapters.ch14_smollm2 import read_back
 from hookscope_course.figures import SteeringSlider
 from tests.shared.language_models import gpt2
 
@@ -176,3 +180,19 @@ def test_a_reentrant_checkpoint_needs_the_hook_on_the_embedding(says):
     loss(asked=False, reentrant=False).backward()
     with pytest.raises(RuntimeError, match="does not require grad"):
         loss(asked=False, reentrant=True).backward()
+
+
+def test_no_text_of_smollm2_hangs_on_a_rounding(says):
+    says("SmolLM2 of chapter 14 gets four kind texts and four unkind ones.")
+    lesson = Path(__file__).with_name("lesson.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^kind = .*?^    return english, tokenizer, mean_row[^\n]*", lesson, re.DOTALL | re.MULTILINE)
+    names = {"cache": cache, "hookscope": hookscope, "samples": samples, "torch": torch}
+    exec(code, names)
+    model, tokenizer, vector = names["load_english"]()  # type: ignore[operator]
+    for name in ("food", "weather", "concert"):
+        for strength, text in read_back(name).items():
+            ids = tokenizer(text, return_tensors="pt")["input_ids"]
+            with hookscope.edit(model) as changes, torch.no_grad():
+                changes.add("model.layers.16", float(strength.split()[1]) * vector)
+                first, second = model(ids).logits[0, -11:-1].topk(2).values.T
+            assert (first - second).min() > 0.02, text
