@@ -1,0 +1,292 @@
+"""The last cell of a chapter: the reader's own model takes the place of the digit network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import hookscope
+from hookscope import samples
+from hookscope.captures import Capture
+from hookscope.extras import optional_import
+from hookscope.pictures import Table
+from hookscope.pytree import find_paths, find_tensors, keystr
+from hookscope.samples.efficientnet import PHOTO_WEIGHTS
+
+__all__ = ["OwnModel", "OwnModelError"]
+
+_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class OwnModelError(ValueError):
+    """The hooks of a chapter cannot run on this model. A notebook shows the message without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+class OwnModel:
+    """A model, its inputs, and a layer for the hook of a chapter.
+
+    The names are "photo", "sentences" and "digits", which are trained, and "resnet18" and "gpt2", with random weights.
+    The model runs once, to find `layers`: those with weights that are called once, with a tensor, and return a tensor.
+    The first convolution among them is `layer`; without a convolution, the first of them. `kinds` are the kinds of
+    hooks that it takes.
+
+    Args:
+        model: a module in eval mode, or a name.
+        *args: positional arguments of the model.
+        kwargs: keyword arguments of the model.
+        layer: the name of another layer.
+
+    Raises:
+        OwnModelError: the hooks cannot run on this model or layer; says why, and what to type.
+
+    Example:
+        >>> own = OwnModel("digits")
+        DigitCNN: the hook goes on block1.conv (Conv2d), which returns the shape (1, 16, 28, 28).
+        >>> list(own.layers)
+        ['block1.conv', 'block2.conv', 'block3.conv', 'head.linear']
+
+    """
+
+    def __init__(
+        self, model: nn.Module | str = "photo", *args: Any, kwargs: Mapping[str, Any] | None = None, layer: str = ""
+    ) -> None:
+        chosen, given = _load(model), bool(args or kwargs)
+        self.model, self.classes = chosen.model, chosen.classes
+        self.args, self.kwargs = (args, dict(kwargs or {})) if given else (chosen.args, chosen.kwargs)
+        self.title = type(self.model).__name__
+        _refuse_model(self.title, self.model)
+        seen = self._run()
+        misfits = {name: f"it {why}" for name, why in seen.uncalled.items()}
+        misfits |= {name: why for name in seen if (why := _find_misfit(seen, name))}
+        self.layers = {name: self.model.get_submodule(name) for name in seen if name not in misfits}
+        self.name = self._choose_layer(misfits, seen.overwritten, layer)
+        self.layer, what = self.layers[self.name], self._describe(self.name)
+        self.kinds = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
+        print(f"{self.title}: the hook goes on {what}, which returns the shape {tuple(seen[self.name].output.shape)}.")
+        if self.name in seen.overwritten:
+            del self.kinds[2:]
+            print(
+                f"No full backward hook can go on {what}, because {seen.overwritten[self.name]} overwrites its output."
+            )
+        if misfits:
+            (name, why), others = next(iter(misfits.items())), len(misfits) - 1
+            rest = f"; {others} more have such a reason" if others else ""
+            print(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
+
+    def _run(self) -> Capture:
+        """Run the model once, and keep what each layer with weights got and returned."""
+        names = [name for name, layer in hookscope.leaves(self.model).items() if _has_weights(layer)]
+        if not names:
+            raise OwnModelError(f"{self.title} has no layer with weights, so there is no layer for the hook.")
+        try:
+            with hookscope.capture(self.model, *names, inputs=True) as seen:
+                self.model(*self.args, **self.kwargs)
+        except Exception as error:
+            said = f"{type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}"
+            raise OwnModelError(
+                f"{self.title} cannot run on these inputs: {said}. Pass what you pass when "
+                "you call the model, as in OwnModel(model, x) or OwnModel(model, kwargs={'input_ids': ids})."
+            ) from error
+        return seen
+
+    def _choose_layer(self, misfits: Mapping[str, str], overwritten: Mapping[str, str], asked: str) -> str:
+        if not self.layers:
+            name, why = next(iter(misfits.items()))
+            raise OwnModelError(f"{self.title} has no layer for the hook: not {self._describe(name)}, because {why}.")
+        if asked and asked not in self.layers:
+            try:
+                hookscope.find_layers(self.model, asked)
+            except LookupError as error:
+                raise OwnModelError(str(error)) from error
+            why, some = misfits.get(asked, "it has no weights of its own"), ", ".join([*self.layers][:8])
+            raise OwnModelError(f"the hook cannot go on {self._describe(asked)}, because {why}. Choose one of {some}.")
+
+        def rate(name: str) -> tuple[bool, bool]:
+            return not isinstance(self.layers[name], _CONVS), name in overwritten
+
+        return asked or min(self.layers, key=rate)
+
+    def _describe(self, name: str) -> str:
+        return f"{name or 'the model itself'} ({type(self.model.get_submodule(name)).__name__})"
+
+    @property
+    def chain(self) -> dict[nn.Module, str]:
+        """The modules from the model down to the layer, each with its name."""
+        parts = self.name.split(".") if self.name else []
+        names = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
+        return {self.model.get_submodule(name): name or self.title for name in names}
+
+    def compare(self, before: Any, after: Any) -> Table:
+        """Compare two outputs of the model, tensor by tensor."""
+        first, again = _list_tensors(before), _list_tensors(self.model(*self.args, **self.kwargs))
+        if any(
+            name not in again or not torch.allclose(tensor, again[name], 0, 0, True) for name, tensor in first.items()
+        ):
+            print("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
+        last = _list_tensors(after)
+        rows = [self._compare_tensors(name, first.get(name), last.get(name)) for name in first | last]
+        return Table(rows, caption=f"The output of {self.title}, without the hook and with it")
+
+    def _compare_tensors(self, name: str, old: Tensor | None, new: Tensor | None) -> dict[str, object]:
+        shapes = ["missing" if tensor is None else str(tuple(tensor.shape)) for tensor in (old, new)]
+        row: dict[str, object] = {"output": name, "shape": " → ".join(dict.fromkeys(shapes))}
+        if old is None or new is None or old.shape != new.shape or not old.numel():
+            return row
+        row["largest change"] = (new - old).abs().max().item()
+        if "logits" in name or (old.dim() == 2 and name == "the output"):
+            for when, tensor in (("highest without", old), ("highest with", new)):
+                scores = tensor.reshape(-1, tensor.shape[-1])[-1]
+                best = int(scores.argmax())
+                sure = f"{self.classes[best]}, {scores.softmax(0)[best].item():.1%}" if self.classes else ""
+                row[when] = sure or f"index {best}"
+        return row
+
+    def backward(self, output: Any) -> None:
+        """Compute gradients of the largest value of an output. The `.grad` of the parameters does not change."""
+        scores = [tensor for _, tensor in find_paths(output, objects=False) if tensor.requires_grad and tensor.numel()]
+        wanted = [*self.model.parameters(), *find_tensors([self.args, self.kwargs])]
+        wanted = [tensor for tensor in wanted if tensor.requires_grad]
+        if scores:
+            torch.autograd.grad(scores[0].max(), wanted, allow_unused=True)
+        elif wanted:
+            print(f"No gradient flows through {self.title}, because its output does not require grad.")
+        else:
+            way = "own.model.requires_grad_(True) makes them trainable"
+            print(f"No gradient flows through {self.title}, because its parameters are frozen; {way}.")
+
+    def list_pitfalls(self, seen: Capture) -> Table:
+        """List the pitfalls that wait in the layers of a capture of one pass, with an example of each."""
+        calls = seen.calls
+        found: dict[tuple[str, str], list[str]] = {
+            ("not called", "put the hook on a layer that is called"): [*seen.uncalled],
+            ("called more than once", "keep the outputs in a list"): [c.layer for c in calls if c.number == 2],
+            ("output overwritten", "keep output.detach().clone()"): [c.layer for c in calls if c.overwritten_by],
+            ("no tensor returned", "return the same type"): [
+                c.layer for c in calls if not isinstance(c.output, Tensor)
+            ],
+            ("hook already there", "ask who needs it"): [e.layer or "" for e in hookscope.census(self.model)],
+        }
+        rows: list[dict[str, object]] = []
+        for (pitfall, advice), names in found.items():
+            row: dict[str, object] = {"pitfall": pitfall, "layers": len({*names})}
+            rows.append(row | ({"for example": self._describe(names[0]), "what to do": advice} if names else {}))
+        return Table(rows, caption=f"{self.title}: the pitfalls in its layers")
+
+
+def _refuse_model(title: str, model: nn.Module) -> None:
+    modules = list(model.modules())
+    if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
+        raise OwnModelError(
+            f"{title} is TorchScript, which runs only some hooks. Pass the model that you scripted or traced."
+        )
+    if any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in modules):
+        raise OwnModelError(f"{title} is compiled, so torch can ignore new hooks. Pass the model that you compiled.")
+    if any(module.training for module in modules):
+        raise OwnModelError(
+            f"{title} is in train mode, where dropout and batch norm change from call to call, so you could not tell "
+            "what the hook changed. Call model.eval() first."
+        )
+
+
+def _has_weights(layer: nn.Module) -> bool:
+    embedding = isinstance(layer, (nn.Embedding, nn.EmbeddingBag))  # its input is integers
+    return not embedding and any(weight.dim() > 1 for weight in layer.parameters(recurse=False))
+
+
+def _find_misfit(seen: Capture, name: str) -> str:
+    """Say why the hooks of the chapters do not fit a layer that was called; '' if they do."""
+    calls = [call for call in seen.calls if call.layer == name]
+    args, output = calls[0].args, calls[0].output
+    if len(calls) > 1:
+        return f"it is called {len(calls)} times in a pass, and one tensor for it would be wrong"
+    if not isinstance(output, Tensor):
+        return f"it returns a {type(output).__name__}, and the hook would have to return one, too"
+    if not args or not isinstance(args[0], Tensor):
+        return "its input has a name, and is not in `args`"
+    if any(each.layout is not torch.strided or not each.is_floating_point() for each in (args[0], output)):
+        return "its input or output is not a dense tensor of floating-point numbers"
+    return (
+        ""
+        if 2 <= output.dim() <= 4 and output.numel()
+        else f"it returns the shape {tuple(output.shape)}, not 2 to 4 axes"
+    )
+
+
+def _list_tensors(output: Any) -> dict[str, Tensor]:
+    """List the dense tensors of an output by where they are in it, without the caches of language models."""
+    found = {keystr(path) or "the output": tensor.detach().cpu() for path, tensor in find_paths(output, objects=False)}
+    real = {name: torch.view_as_real(each) if each.is_complex() else each for name, each in found.items()}
+    return {name: each.double() for name, each in real.items() if each.layout is torch.strided}
+
+
+@dataclass
+class _Chosen:
+    """A model with inputs that it takes, and what its classes are called."""
+
+    model: nn.Module
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    classes: Sequence[str] = ()
+
+
+def _load(model: nn.Module | str) -> _Chosen:
+    """Build the model of a name, in eval mode. The global random state does not change."""
+    if isinstance(model, nn.Module):
+        return _Chosen(model)
+    if not isinstance(model, str) or model not in _NAMED:
+        near = get_close_matches(str(model).lower(), _NAMED, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(_NAMED)}."
+        raise OwnModelError(f"no model {model!r}; {hint} You can also pass a model and its inputs, OwnModel(model, x).")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return _NAMED[model]()
+    except ModuleNotFoundError as error:
+        raise OwnModelError(error.msg) from error
+
+
+def _build_photo() -> _Chosen:
+    if samples.has_photo_weights():
+        return _Chosen(samples.photo_cnn(), (samples.photo(),), classes=samples.PHOTO_CLASSES)
+    print(f"NOTE: the weights of the photo network are missing ({PHOTO_WEIGHTS}), so this is the digit network.")
+    return _build_digits()
+
+
+def _build_digits() -> _Chosen:
+    return _Chosen(samples.digit_cnn(), (samples.digit(5),), classes="0123456789")
+
+
+def _build_sentences() -> _Chosen:
+    model, tokenizer = samples.sentence_encoder()
+    return _Chosen(model, kwargs=dict(tokenizer(["The cat sat on the mat."], return_tensors="pt")))
+
+
+def _build_resnet18() -> _Chosen:
+    with optional_import("the model 'resnet18'"):
+        from torchvision.models import resnet18
+    return _Chosen(resnet18().eval(), (samples.photo(),))
+
+
+def _build_gpt2() -> _Chosen:
+    with optional_import("the model 'gpt2'"):
+        from transformers import GPT2Config, GPT2LMHeadModel
+    # The vocabulary is small, and no token of it begins or ends a text.
+    config = GPT2Config(vocab_size=100, n_embd=64, n_layer=4, n_head=4, bos_token_id=None, eos_token_id=None)
+    return _Chosen(GPT2LMHeadModel(config).eval(), kwargs={"input_ids": torch.tensor([[5, 3, 9, 1, 7, 2]])})
+
+
+_NAMED: dict[str, Callable[[], _Chosen]] = {
+    "photo": _build_photo,
+    "sentences": _build_sentences,
+    "digits": _build_digits,
+    "resnet18": _build_resnet18,
+    "gpt2": _build_gpt2,
+}
