@@ -64,8 +64,8 @@ class OwnModel:
         self.title = type(self.model).__name__
         _refuse_model(self.title, self.model)
         seen = self._run()
-        misfits = {name: f"it {why}" for name, why in seen.uncalled.items()}
-        misfits |= {name: why for name in seen if (why := _find_misfit(seen, name))}
+        misfits = {name: why for name in seen if (why := _find_misfit(seen, name))}
+        misfits |= dict.fromkeys(seen.uncalled, "it is not called in a pass")
         self.layers = {name: self.model.get_submodule(name) for name in seen if name not in misfits}
         self.name = self._choose_layer(misfits, seen.overwritten, layer)
         self.layer, what = self.layers[self.name], self._describe(self.name)
@@ -78,7 +78,7 @@ class OwnModel:
             )
         if misfits:
             (name, why), others = next(iter(misfits.items())), len(misfits) - 1
-            rest = f"; {others} more have such a reason" if others else ""
+            rest = f"; {others} more {'has' if others == 1 else 'have'} such a reason" if others else ""
             print(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
 
     def _run(self) -> Capture:
