@@ -16,6 +16,7 @@ from hookscope_course.practice.question import questions_of
 from lessons.build import lesson_source
 
 _MAP = "A module between its input"  # how the map of all hooks begins, which many chapters show
+_SHOWN = (640, 320)  # pixels; site.css shows a card's picture 128 pixels high
 
 
 def make_cards(folder: Path) -> str:
@@ -30,10 +31,10 @@ def make_cards(folder: Path) -> str:
         name, header = lesson_source.name_of(path), lesson_source.header_of(path)
         image = find_picture(lesson_source.NOTEBOOKS / f"{name}.ipynb")
         if image:
-            (folder / f"{name}.png").write_bytes(image)
+            (folder / f"{name}.webp").write_bytes(shrink(image))
         questions = len(questions_of(int(name[:2])))
         # Its title says what the picture would say again.
-        shown = f'<img alt="" loading="lazy" src="_static/cards/{name}.png">' if image else '<span class="none"></span>'
+        shown = f'<img alt="" loading="lazy" src="_static/cards/{name}.webp">' if image else '<span class="none"></span>'
         made.append(
             f'<a class="card" href="{name}.html">{shown}<strong>{name[:2]} · {html.escape(header["title"])}</strong>'
             f"<span>{html.escape(header['promise'])}</span>"
@@ -52,6 +53,15 @@ def find_picture(notebook: Path) -> bytes | None:
         if "image/png" in output.get("data", {}) and not output["metadata"]["image/png"]["alt"].startswith(_MAP)
     ]
     return max(found, key=len, default=None)
+
+
+def shrink(image: bytes) -> bytes:
+    """Return a picture as WebP, small enough for a card and large enough for a phone with two pixels in one."""
+    picture = Image.open(io.BytesIO(image)).convert("RGB")
+    picture.thumbnail(_SHOWN)
+    kept = io.BytesIO()
+    picture.save(kept, format="webp", quality=85, method=6)
+    return kept.getvalue()
 
 
 def draw_social_card() -> bytes:

@@ -377,8 +377,9 @@ def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_
         name = lesson_source.name_of(path)
         assert f'<a class="card" href="{name}.html">' in made
         assert html.escape(lesson_source.header_of(path)["promise"]) in made
-        assert (f"{name}.png" in made) == (tmp_path / f"{name}.png").exists()
+        assert (f"{name}.webp" in made) == (tmp_path / f"{name}.webp").exists()
     sizes = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert max(map(len, sizes)) < 40_000, "a phone loads many of them"
     assert len(sizes) > 12
     assert len({*sizes}) == len(sizes), "the map of all hooks is in many chapters, and says nothing of one"
 
