@@ -89,7 +89,7 @@ def _fixed_count(hook: Callable[..., Any]) -> Wrong | None:
     if abs(alone / 2 - 1) < 0.01:
         return None
     return Wrong(
-        f"it works on two ranks only: on one rank, the gradient 2 became {alone:g}. Divide by dist.get_world_size()"
+        f"it works on two ranks only: on one rank, the gradient 2 became {alone:g}; divide by dist.get_world_size()"
     )
 
 
@@ -101,7 +101,7 @@ def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -
             return Wrong("your hook returned None, and that ended both processes (SIGSEGV); return the Future")
         if got := re.search(r"must return a torch\.futures\.Future object, but got ([\w.]+)", str(error)):
             kind = got[1].rsplit(".", 1)[-1]
-            return Wrong(f"a communication hook must return a torch.futures.Future object, and yours returned a {kind}")
+            return Wrong(f"your hook returned a {kind}; it should return a torch.futures.Future")
         _, in_then, raised = str(error).rpartition("when running the callback: ")
         if in_then:
             return Wrong(f"the function that you gave to `.then` raised {raised.splitlines()[0]}")
@@ -110,20 +110,20 @@ def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -
     if not all(abs(gradient / (3 * scale) - 1) < 0.01 for gradient in gradients):
         first, second = (f"{gradient:g}" for gradient in gradients)
         became = f"{first} on both ranks" if first == second else f"{first} on rank 0 and {second} on rank 1"
-        ends = ". float16 ends at 65504, and bfloat16 does not" if scale > 1 else ""
+        ends = "; the largest float16 value is 65504, so use bfloat16" if scale > 1 else ""
         return Wrong(
-            f"the gradients {2 * scale:g} and {4 * scale:g} became {became}; their mean is {3 * scale:g}{ends}"
+            f"the gradients {2 * scale:g} and {4 * scale:g} became {became}; the mean should be {3 * scale:g}{ends}"
         )
     received = min(seen["received"] for seen in ranks_seen)
     if received < NUMBERS:
-        return Wrong("the mean is right, but your hook sent nothing to the other rank: it cannot know the mean")
+        return Wrong("the mean is right, but you sent nothing to the other rank; it should exchange the gradients")
     if received > 3 * NUMBERS:
         each = received / NUMBERS
-        return Wrong(f"the mean is right, but {NUMBERS:,} gradients took {each:.0f} bytes each on the wire; send 2")
+        return Wrong(f"the mean is right, but {NUMBERS:,} gradients took {each:.0f} bytes each; they should take 2")
     dtypes = set().union(*(seen["dtypes"] for seen in ranks_seen))
     if dtypes != {dtype}:
         came = ", ".join(sorted(map(str, dtypes)))
-        return Wrong(f"the mean is right, but the bucket holds {dtype}, and what came out of your Future is {came}")
+        return Wrong(f"the mean is right, but your Future holds {came}; it should be {dtype}, as in the bucket")
     found = next((seen["found"] for seen in ranks_seen if seen["found"]), "")
     return Wrong(found) if found else None
 
@@ -173,7 +173,7 @@ def _wrong_means(function: Callable[[nn.Module, Tensor], Any], images: Tensor, f
             continue
         means = means.to(expected.dtype)
         if torch.allclose(means, halves[rank], atol=1e-5):
-            return Wrong(f"rank {rank} returned the means of its own images only")
+            return Wrong(f"rank {rank} returned the means of its own images; it should use the images of both ranks")
         if torch.allclose(means, (halves[0] + halves[1]) / 2, atol=1e-5):
             return Wrong(
                 f"you returned the mean of the two ranks' means; rank 0 has {first} images and rank 1 has "
@@ -181,7 +181,7 @@ def _wrong_means(function: Callable[[nn.Module, Tensor], Any], images: Tensor, f
             )
         positions = seen["block3"].output[0, 0].numel()
         if torch.allclose(means / positions, expected, atol=1e-5):
-            return Wrong(f"you added up the {positions} positions of each channel; take their mean, `mean((2, 3))`")
+            return Wrong(f"you summed over the {positions} positions of each channel; use their mean, `mean((2, 3))`")
         ratio = (means.sum() / expected.sum()).item()
-        return Wrong(f"the numbers that rank {rank} returned are, taken together, {ratio:.2g} times the right ones")
+        return Wrong(f"the sum of your numbers on rank {rank} is {ratio:.2g} times as large as it should be")
     return None

@@ -97,7 +97,7 @@ def test_rank_0_can_validate_alone(says, two: Any):
 
 
 def test_a_wrapper_that_nobody_keeps_averages_nothing(says, two: Any):
-    says("`DDP(net)(x).sum().backward()` averages nothing, because nothing keeps the wrapper.")
+    says("`DDP(net)(x).sum().backward()` does not average the gradients, because no variable keeps the wrapper alive.")
 
     def gradient() -> float:
         layer, x = nn.Linear(1, 1), torch.full((1, 1), 2.0 + 2 * dist.get_rank())
@@ -193,8 +193,8 @@ def test_numbers_are_read_in_ones_own_shape(says, two: Any):
 def test_buckets_and_what_is_sent(says, tmp_path: Path):
     says(
         "By default, and if all gradients have the same dtype, one bucket holds all of them in the first step.",
-        "From the second step on, a bucket is full when it holds 25 MiB or more, and the first one at 1 MiB.",
-        "A communication hook runs once for each bucket and step.",
+        "From the second step on, the first bucket is full at 1 MiB, and each of the others at 25 MiB.",
+        "A communication hook runs once for each bucket in each step.",
         "It sends the gradients of the biases as they are.",
         "has 26,530 gradients.",
         "You can register one communication",
