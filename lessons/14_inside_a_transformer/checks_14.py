@@ -41,7 +41,7 @@ def check_q1(
         if wrong := _wrong_entry(store[done:], parts):
             return wrong
         if not torch.equal(logits, parts["logits"]):
-            return Wrong("with your hook, the model returns something else; the hook should only store")
+            return Wrong("your hook changed the output of the model; it should only store")
     return None
 
 
@@ -56,31 +56,31 @@ def _seen_at(model: Any, asked: int, text: Tensor) -> dict[str, Tensor]:
 
 def _wrong_entry(new: list[Any], parts: dict[str, Tensor]) -> Wrong | None:
     if not new:
-        return Wrong("the block was called, but your list has nothing new; append to the list `store`")
+        return Wrong("the block was called, but your hook did not append anything; it should append to `store`")
     if len(new) > 1:
-        return Wrong(f"the block was called once, and you appended {len(new)} entries")
+        return Wrong(f"the block was called once, but you appended {len(new)} entries; it should be one")
     entry, given, returned = new[0], parts["given"], parts["returned"]
     if not isinstance(entry, Tensor):
-        return Wrong(f"you appended {type(entry).__name__}; append the tensor")
+        return Wrong(f"you appended {type(entry).__name__}; it should be a tensor")
     added = returned - given
     if entry.shape == added.shape and torch.allclose(entry.to(added.dtype), added, atol=1e-4):
         return None
     reasons = {
-        "that is the stream that the block returned, the sum up to that point": returned,
-        "that is the input of the block": given,
-        "that has the wrong sign: the block adds its output minus its input": -added,
-        "that is what `attn` adds; the block has an `mlp`, too": parts["attn"],
-        "that is what `mlp` adds; the block has an `attn`, too": parts["mlp"],
-        "`output` is a tensor, so `output[0]` is its first text; subtract from all texts": returned[:1] - given,
+        "you stored the output of the block; it should be the output minus the input": returned,
+        "you stored the input of the block; it should be the output minus the input": given,
+        "you stored the input minus the output; it should be the output minus the input": -added,
+        "you stored the output of `attn`; it should also include the output of `mlp`": parts["attn"],
+        "you stored the output of `mlp`; it should also include the output of `attn`": parts["mlp"],
+        "you used `output[0]`, which is only the first text; use the whole tensor `output`": returned[:1] - given,
     }
     for reason, tensor in reasons.items():
         if entry.shape == tensor.shape and torch.allclose(entry.to(tensor.dtype), tensor, atol=1e-4):
             return Wrong(reason)
     if entry.shape == added.shape[1:]:
-        return Wrong("`output[0]` is the first text of a tensor; keep all texts")
+        return Wrong("you stored only one text: `output[0]` is the first text; store all texts")
     if entry.shape != added.shape:
-        return Wrong(f"you kept a tensor of shape {tuple(entry.shape)}; it should be {tuple(added.shape)}")
-    return Wrong("what you kept is not what the block adds, which is its output minus its input")
+        return Wrong(f"you stored a tensor of shape {tuple(entry.shape)}; it should be {tuple(added.shape)}")
+    return Wrong("you stored the wrong values; they should be the output of the block minus its input")
 
 
 # -- tokens, passed by name or not --------------------------------------------------------------------------------
@@ -131,19 +131,19 @@ def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any], width: int, dt
         try:
             output = module(*args, **kwargs)
         except (IndexError, KeyError) as error:
-            no_args = "and then `args` is (), and `args[0]` fails, also as a default in `kwargs.get`"
-            where = no_args if isinstance(error, IndexError) else "and then it is not in `kwargs`"
+            no_args = "so `args` is (), and `args[0]` fails, even as the default in `kwargs.get`"
+            where = no_args if isinstance(error, IndexError) else "so it is not in `kwargs`"
             return Wrong(f"`hidden_states` was {way}, {where}; your hook raised {type(error).__name__}: {error}")
         except RuntimeError as error:
             return Wrong(f"torch says: {error}")
         if wrong := _wrong_count(counts[done:], x, way):
             return wrong
         if not torch.equal(output, module.forward(*args, **kwargs)):
-            return Wrong("with your hook, the module returns something else; the hook should only count")
+            return Wrong("your hook changed the output of the module; it should only count")
     if not module.training:
-        return Wrong("the module was in `train()`, but now it is in `eval()`; the hook should only count")
+        return Wrong("the module was in `train()`, but now it is in `eval()`; your hook should only count")
     if "forward pre" not in registered:
-        return Wrong("the counts are right, but you registered no pre-hook; use one")
+        return Wrong("the counts are right, but you did not register a pre-hook; it should be a pre-hook")
     return None
 
 
@@ -153,18 +153,17 @@ def _wrong_count(new: list[int], x: Tensor, way: str) -> Wrong | None:
         return None
     what = f"`hidden_states` of shape {tuple(x.shape)} was {way}"
     if not new:
-        return Wrong(f"{what}, but your list has nothing new; append to the list `counts`")
-    reasons = {texts: "that is how many texts there are", width: "that is the width of a row"}
+        return Wrong(f"{what}, but your hook did not append anything; it should append to `counts`")
+    should = f"it should be the number of tokens, {tokens}"
+    reasons = {texts: f"that is the number of texts; {should}", width: f"that is the width of a row; {should}"}
     if "before" in way:
-        by_name = "look for the name, not for the first keyword argument"
+        by_name = "pick the argument by its name; it is not always the first keyword argument"
         reasons = {
-            1: f"that comes from the mask: {by_name}",
-            tokens + 9: f"that comes from the other stream: {by_name}",
+            1: f"that is from the mask; {by_name}",
+            tokens + 9: f"that is from the other stream; {by_name}",
         }
     said = ", ".join(map(str, new))
-    return Wrong(
-        f"{what}, and you stored {said}: {reasons.get(new[0], f'append its number of tokens, {tokens}, once')}"
-    )
+    return Wrong(f"{what}, and you stored {said}: {reasons.get(new[0], f'{should}, once')}")
 
 
 # -- a logit lens ---------------------------------------------------------------------------------------------------
@@ -187,25 +186,25 @@ def check_q3(
     if isinstance(result, Tensor) and result.dim() == 1:
         result = result.tolist()
     if not isinstance(result, list | tuple):
-        return Wrong(f"your function returned {result!r}; return a list with one token for each block")
+        return Wrong(f"your function returned {result!r}; it should be a list with one token for each block")
     if not all(
         isinstance(token, int | np.integer) or (isinstance(token, Tensor) and token.dim() == 0) for token in result
     ):
-        return Wrong(f"your list begins with {result[0]!r}; each entry is a token, a number")
+        return Wrong(f"your list begins with {result[0]!r}; each entry should be a token, which is an integer")
     found, expected = [int(token) for token in result], read["right"]
     if found == expected:
         return None
     for reason, others in read.items():
         if found == others:
-            return Wrong(f"you have {found}, not {expected}: {reason}")
+            return Wrong(f"you returned {found}, but it should be {expected}: {reason}")
     words = model.head.out_features
     if any(not 0 <= token < words for token in found):
         return Wrong(
-            f"you have {found}, but there are only {words} tokens; use `argmax` over the scores of one position"
+            f"you returned {found}, but there are only {words} tokens; use `argmax` over the scores of one position"
         )
     if len(found) != len(expected):
-        return Wrong(f"the model has {len(expected)} blocks, but your list has {len(found)} entries")
-    return Wrong(f"you have {found}, but the lens reads {expected}")
+        return Wrong(f"your list has {len(found)} entries; it should have one for each of the {len(expected)} blocks")
+    return Wrong(f"you returned {found}, but it should be {expected}")
 
 
 def _lens_case(width: int, blocks: int, tokens: int, dtype: torch.dtype) -> tuple[Any, Tensor, dict[str, list[int]]]:
@@ -234,10 +233,10 @@ def _lenses(model: Any, text: Tensor) -> dict[str, list[int]]:
 
         return {
             "right": top(returned),
-            "you read the streams without `norm`, which the model applies before `head`": top(returned, nn.Identity()),
-            "you read at the first position; the last one decides the next word": top(returned, position=0),
-            "you read the input of each block; read its output": top(given),
-            "you read what each block adds; read the whole stream": top(
+            "you left out `norm`, which the model applies before `head`": top(returned, nn.Identity()),
+            "you used the first position; use the last one, which predicts the next word": top(returned, position=0),
+            "you used the input of each block; use its output": top(given),
+            "you used the output of each block minus its input; use the whole output": top(
                 [after - before for after, before in zip(returned, given, strict=True)]
             ),
         }

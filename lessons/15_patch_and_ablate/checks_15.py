@@ -63,23 +63,22 @@ def check_q1(
         layer(torch.rand_like(x))
         output = layer(x)  # a hook fires at each call
     except (IndexError, RuntimeError) as error:
-        return Wrong(f"torch says: {error}. In the output, axis 0 counts the texts, and axis 1 the tokens")
+        return Wrong(f"torch says: {error}. In the output, axis 0 is the text and axis 1 is the token")
     if not torch.equal(layer.given, asked):
         return Wrong(
-            "the layer did not get its original input; a pre-hook changes the input, and a forward hook changes the "
-            "output"
+            "you changed the input of the layer; it should be the output, so register a forward hook and not a pre-hook"
         )
     if not torch.equal(layer.kept, 2 * asked):
-        return Wrong("you wrote into the tensor that the layer returned; change a copy, and return it")
+        return Wrong("you wrote into the tensor that the layer returned; you should change a copy and return it")
     if not isinstance(output, Tensor) or output.shape != x.shape:
-        return Wrong("with your hook, the layer no longer returns a tensor (batch, tokens, width)")
+        return Wrong("your hook returned something else; it should return a tensor (batch, tokens, width)")
     if torch.equal(output, 2 * x):
-        return Wrong("nothing has changed; at each call, the hook must return the changed copy")
+        return Wrong("your hook did not change the output; at each call, it should return the changed copy")
     if not torch.equal(output[:, position], values):
-        return Wrong(f"row {position} is not `values`; axis 0 counts the texts, and axis 1 the tokens")
+        return Wrong(f"row {position} should be `values`; in the output, axis 0 is the text and axis 1 is the token")
     others = [place for place in range(x.shape[1]) if place != position]
     if not torch.equal(output[:, others], 2 * x[:, others]):
-        return Wrong(f"row {position} is right, but you also changed other rows")
+        return Wrong(f"row {position} is right, but you also changed other rows; they should stay the same")
     if not layer(torch.rand_like(x, requires_grad=True)).requires_grad:
         return Wrong(
             "the rows are right, but your copy is cut off from the graph; clone without `.detach()` or `.data`"
@@ -114,8 +113,7 @@ def check_q2(restored: Restores) -> Wrong | None:
         if left := count_hooks(model):
             return Wrong(
                 f"a layer raised an error in the {after} run, and {format_count(left)} still on the model; "
-                f"use `with` or "
-                "`finally`"
+                "remove your hooks with `with` or in a `finally`"
             )
         if told:
             return Wrong(ERROR_HIDDEN)
@@ -176,7 +174,7 @@ def _wrong_share(
     if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
         answer = answer.item()
     if isinstance(answer, bool) or not isinstance(answer, int | float):
-        return Wrong(f"your function returned {answer!r}; return a number")
+        return Wrong(f"your function returned {answer!r}; it should be a number")
 
     def is_close(other: float) -> bool:
         return math.isclose(answer, other, rel_tol=1e-3, abs_tol=1e-4)
@@ -184,36 +182,34 @@ def _wrong_share(
     if is_close(expected):
         return None
     back = patched(clean, of_corrupted, one)
+    direction = "the row should come from `clean` and go into `corrupted`"
     told = (
-        (0.0, "your patch changes nothing; the row has to come from the run on `clean`"),
+        (0.0, "your patch did not change the measure; the row should come from the run on `clean`"),
         (
             there / high,
-            "you divided by the measure of the clean run; subtract that of the corrupted run above and below: "
-            "`(patched - low) / (high - low)`",
+            "you divided by the measure of the clean run; it should be `(patched - low) / (high - low)`, where `low` "
+            "is the measure of the corrupted run",
         ),
-        (there, "that is the measure with the patch; compare it with those of the two runs"),
-        (there - low, "that is how much the patch changes the measure; divide by the full difference, `high - low`"),
-        (1 - expected, "that is what is still missing after the patch; measure from the corrupted run"),
-        ((back - low) / (high - low), "you patched in the wrong direction: the row goes from `clean` into `corrupted`"),
-        (
-            (high - back) / (high - low),
-            "you patched in the wrong direction: the row goes from `clean` into `corrupted`",
-        ),
+        (there, "you returned the measure of the patched run; compare it with the measures of the other two runs"),
+        (there - low, "you returned the change of the measure; divide it by the full difference, `high - low`"),
+        (1 - expected, "you returned the share that is still missing; it should be the share that the patch restores"),
+        ((back - low) / (high - low), f"you patched in the wrong direction; {direction}"),
+        ((high - back) / (high - low), f"you patched in the wrong direction; {direction}"),
         (
             (patched(corrupted, rows, every) - low) / (high - low),
-            "you patched all rows; patch only the one at `position`",
+            "you patched all rows; it should be only the row at `position`",
         ),
         (
             there / low,
-            "you divided by the measure of the corrupted run; subtract it above and below instead: "
-            "`(patched - low) / (high - low)`",
+            "you divided by the measure of the corrupted run; it should be `(patched - low) / (high - low)`, where "
+            "`low` is this measure",
         ),
     )
     return Wrong(
         next(
             (words for other, words in told if is_close(other)),
-            f"your function returned {answer:.3f}, and the patch goes {expected:.3f} of the way; the measure is "
-            f"{low:.3f} in the corrupted run, {there:.3f} with the patch and {high:.3f} in the clean run",
+            f"your function returned {answer:.3f}, but it should be {expected:.3f}; the measure is {low:.3f} in the "
+            f"corrupted run, {there:.3f} with the patch and {high:.3f} in the clean run",
         )
     )
 
@@ -243,11 +239,11 @@ def check_q3(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
         if left := find_left_hooks(model):
             return left
         if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
-            return Wrong("the weights of the model have changed; use a hook to replace the head by zeros")
+            return Wrong("you changed the weights of the model; use a hook to replace the head's values with zeros")
         if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
             answer = answer.item()
         if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < _HEADS:
-            return Wrong(f"your function returned {answer!r}; return a number from 0 to {_HEADS - 1}")
+            return Wrong(f"your function returned {answer!r}; it should be a number from 0 to {_HEADS - 1}")
         if wrong := _wrong_head(model, rows, length, answer):
             return wrong
     return None
@@ -311,20 +307,21 @@ def _wrong_head(model: StoryLM, rows: Tensor, length: int, answer: int) -> Wrong
         return None
     places, second = rows[:, length + 2 :].numel(), torch.arange(length + 1, 2 * length + 1)
     looks = attention(model, rows)["blocks.1.attn"].weights[:, :, second, second - length + 1].mean((0, 2))
-    told = f"without head {answer}, the model is right at {right[answer]} of {places} positions"
+    told = f"you chose head {answer}; without it, the model is right at {right[answer]} of {places} positions"
     shifted = [_right(model, rows, length, head, shift=1) for head in range(_HEADS)]
     causes = [
-        (int(looks.argmax()), f"head {answer} looks most at the right place, but {told}; looking there is not enough"),
-        (max(range(_HEADS), key=lambda head: right[head]), f"{told}, the most of all; take the head with the fewest"),
+        (int(looks.argmax()), f"{told}. This head looks most at the right position, but looking there is not enough"),
+        (max(range(_HEADS), key=lambda head: right[head]), f"{told}, the most of all; it should be the fewest"),
         (
             min(range(_HEADS), key=lambda head: shifted[head]),
-            f"{told}; compare each prediction with the *next* word of the row, not with the one at its own position",
+            f"{told}; you should compare each prediction with the *next* word of the row, not with the word at its own "
+            "position",
         ),
     ]
-    same = "; the answer differs from model to model" if answer == 3 else ""
+    same = ". The answer is not the same for every model" if answer == 3 else ""
     fitting = [words for head, words in causes if head == answer]
     if len(fitting) == 1:  # if several mistakes lead to this head, none is named
         return Wrong(fitting[0] + same)
     if answer == int(looks.argmax()):
-        told = f"head {answer} looks most at the right place, but {told}"
-    return Wrong(f"{told}; without another head, it is right at fewer{same}")
+        told = f"{told}. This head looks most at the right position"
+    return Wrong(f"{told}; it should be the head without which the model is right at the fewest{same}")

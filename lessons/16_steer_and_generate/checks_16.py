@@ -45,14 +45,14 @@ check_q1 = returns(
     _steered,
     what="an integer",
     reasons={
-        4: "4 are the calls with one token; the first call also steers a token: the last one of the prompt",
-        6: "one too many: the last new token is never passed to the model",
-        12: "that would be all tokens; in each call, `-1` is only one of them",
-        11: "that is how many tokens the model reads; in each call, `-1` is one of them",
-        1: "the first call steers one token, and then there are more calls",
-        7: "those are the tokens of the prompt; in the first call, `-1` is one of them",
+        4: "you counted only the calls with one token; the first call also steers the last token of the prompt",
+        6: "you counted one too many; the last new token is never passed to the model",
+        12: "you counted all tokens of the sequence; in each call, `-1` is only one token",
+        11: "you counted all tokens that the model gets; in each call, `-1` is only one token",
+        1: "you counted only the first call; each later call steers a token, too",
+        7: "you counted all tokens of the prompt; in the first call, `-1` is only one of them",
     },
-    otherwise="it is not {answer}; how often is the layer called, and how many tokens does each call have?",
+    otherwise="your answer {answer} is wrong; how often is the layer called, and how many tokens does each call have?",
 )
 
 
@@ -95,14 +95,14 @@ def check_q2(
                 with torch.no_grad():
                     output = layer(x, position_ids=positions)
             except IndexError as error:
-                return Wrong(f"{said}, and your hook raised IndexError: {error}")
+                return Wrong(f"{said}, and your hook raised IndexError: {error}; it should check that the row exists")
             wanted = plain.clone()
             wanted[:, place : place + 1] += vector
             if number > 1 and cache:
                 wanted = plain
             if not torch.equal(layer.returned, plain):
                 return Wrong(
-                    f"{said}, and your hook wrote into the tensor that the layer returned; change a clone of it"
+                    f"{said}, and your hook wrote into the tensor that the layer returned; it should change a clone"
                 )
             if wrong := _wrong_edit(output, plain, wanted, said):
                 return wrong
@@ -112,17 +112,17 @@ def check_q2(
 def _wrong_edit(output: object, plain: Tensor, wanted: Tensor, said: str) -> Wrong | None:
     if not isinstance(output, Tensor) or output.shape != plain.shape:
         found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
-        return Wrong(f"{said}; with your hook the layer returns {found}, and without it shape {tuple(plain.shape)}")
+        return Wrong(f"{said}, and your hook returned {found}; it should return shape {tuple(plain.shape)}")
     if torch.allclose(output, wanted):
         return None
     hit = (output != plain).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
     if not hit:
         return Wrong(f"{said}, but that token did not change; return the new output in every call that has this token")
     if torch.equal(wanted, plain):
-        return Wrong(f"{said}: it is not the token at `place` but a later one, and your hook changed it")
+        return Wrong(f"{said}, and your hook changed it; it is a later token and should stay the same")
     where = (wanted != plain).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
     if hit != where:
-        return Wrong(f"{said}, but your hook changed the tokens {hit}")
+        return Wrong(f"{said}, but your hook changed the tokens {hit}; it should be {where}")
     return Wrong(f"{said}, but you did not add `vector` exactly once in each text of the batch")
 
 
@@ -140,16 +140,17 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
     told = hides_errors(lambda: train_vector(breaking, breaking.blocks[0], story_tokens("the dog"), 3))
     if (left := len(census(breaking, include_global=False)) - 1) > 0:
         return Wrong(
-            f"a layer raised an error, and {format_count(left)} still on the model; remove the handle in a `finally`"
+            f"a layer raised an error, and {format_count(left)} still on the model; remove your hook in a `finally`"
         )
     if left < 0:
-        return Wrong("a hook that was on the model before is gone; remove only your own")
+        return Wrong("you removed a hook that was on the model before; remove only your own")
     if not all(weight.requires_grad for weight in breaking.parameters()):
         return Wrong(
-            "a layer raised an error, and the weights no longer require gradients; restore that in a `finally`"
+            "a layer raised an error, and the weights no longer require gradients; restore `requires_grad` in a "
+            "`finally`"
         )
     if told and not called:
-        return Wrong("your function never called the model; train the vector with the output of the model")
+        return Wrong("you did not call the model; the output of the model should train the vector")
     return Wrong(ERROR_HIDDEN) if told else None
 
 
@@ -171,29 +172,29 @@ def _wrong_vector(
     except RuntimeError as error:
         if "does not require grad" in str(error):
             return Wrong(
-                f"torch says: {error}. The loss does not depend on your vector: has the hook returned the sum, and "
-                "does the vector require a gradient, without `detach`?"
+                f"torch says: {error}. The loss does not depend on your vector: the vector should require a gradient, "
+                "and the hook should return the sum, without `detach`"
             )
         raise
     if left := find_left_hooks(model):
         return left
     if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
-        return Wrong("the weights of the model have changed; pass only your vector to the optimizer")
+        return Wrong("you changed the weights of the model; pass only your vector to the optimizer")
     if any(weight.grad is not None for weight in model.parameters() if weight is not norm):
         return Wrong(
-            "weights of the model have a `.grad` now; `loss.backward(inputs=[vector])` fills only `vector.grad`"
+            "you filled the `.grad` of some weights; `loss.backward(inputs=[vector])` fills only `vector.grad`"
         )
     if norm.grad is None or not torch.equal(norm.grad, mine):
         return Wrong(
-            "a weight had a `.grad` from an earlier backward(), and you have changed or deleted it; "
+            "a weight had a `.grad` from an earlier backward(), and you changed or deleted it; "
             "`loss.backward(inputs=[vector])` fills only `vector.grad`"
         )
     if not all(weight.requires_grad for weight in model.parameters()):
-        return Wrong("the weights required gradients, but now they do not; leave the model as you found it")
+        return Wrong("you switched off `requires_grad` of some weights; it should be as it was before")
     width = model.tokens.embedding_dim
     if not isinstance(vector, Tensor) or vector.shape != (width,):
         found = f"shape {tuple(vector.shape)}" if isinstance(vector, Tensor) else type(vector).__name__
-        return Wrong(f"return the vector, of shape ({width},), not {found}")
+        return Wrong(f"your function returned {found}; it should be the vector, of shape ({width},)")
     if vector.requires_grad:
         return Wrong("your vector still requires a gradient; return `vector.detach()`")
     with torch.no_grad(), model.blocks[block].register_forward_hook(lambda module, args, output: output + vector):
@@ -201,6 +202,6 @@ def _wrong_vector(
     if share > 0.5:
         return None
     return Wrong(
-        f"after {text!r} the model should say {word!r}. Its probability was {probable[target]:.4f}, and with your "
-        f"vector, added to every row, it is {share:.4f}; bring it above 0.5"
+        f"with your vector, the probability of {word!r} after {text!r} is {share:.4f}; it should be above 0.5. Without "
+        f"the vector, it is {probable[target]:.4f}"
     )

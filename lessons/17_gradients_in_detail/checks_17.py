@@ -19,7 +19,7 @@ from hookscope_course.practice.check_helpers import (
 from hookscope_course.practice.exercise_kinds import adds_hook, find_left_hooks, runs_model
 from hookscope_course.practice.probe_models import make_broken
 
-_OTHER_GRADS = "your code changed a `.grad` of the model; `torch.autograd.grad` changes none of them"
+_OTHER_GRADS = "you changed a `.grad` of the model; use `torch.autograd.grad`, which does not change any"
 
 
 # -- the part of each call ------------------------------------------------------------------------------------------
@@ -84,33 +84,38 @@ def check_q1(
     if have_grads_changed(model, before):
         return Wrong(_OTHER_GRADS)
     if model.called > 1:
-        return Wrong(f"you called `run` {model.called} times; one run gives you all parts")
+        return Wrong(f"you called `run` {model.called} times; one call should give you all parts")
     if isinstance(result, Tensor) and is_close(result, torch.stack(right)):
-        return Wrong("your function returned one tensor; return a list with one tensor for each call")
+        return Wrong("your function returned one tensor; it should be a list with one tensor for each call")
     if isinstance(result, Tensor) and is_close(result, sum(right, torch.zeros_like(right[0]))):
-        return Wrong("that is the sum over the calls, like `weight.grad`; return its parts")
+        return Wrong("you returned the sum over the calls, like `weight.grad`; it should be a list of the parts")
     if not isinstance(result, list | tuple):
-        return Wrong(f"your function returned a {type(result).__name__}; return a list of tensors")
+        return Wrong(f"your function returned a {type(result).__name__}; it should be a list of tensors")
     if len(result) != many:
-        return Wrong(f"the layer was called {many} times, but your list has {len(result)} entries")
+        entries = f"{len(result)} {'entry' if len(result) == 1 else 'entries'}"
+        return Wrong(f"your list has {entries}, but the layer was called {many} times; it should be one for each call")
     if any(isinstance(part, Tensor) and part.requires_grad for part in result):
-        return Wrong("your parts have a graph; detach the inputs that you keep")
+        return Wrong("your parts have a graph; detach the inputs that you store")
     if all(map(is_close, result, right)):
         return None
     if all(map(is_close, reversed(result), right)):
-        return Wrong("your parts are in the order of the backward pass; the part of the first call comes first")
+        return Wrong("your parts are in the order of the backward pass; the part of the first call should come first")
     if all(map(is_close, result, [part.T for part in right])):
-        return Wrong("your parts are transposed: `weight` has the shape (out, in)")
+        return Wrong("your parts are transposed; they should have the shape of `weight`, (out, in)")
     first = result[0]
     if isinstance(first, Tensor) and first.shape != right[0].shape:
         each = "; add up over the samples of a call" if first.ndim == 3 else ""
         return Wrong(
-            f"your first part has the shape {tuple(first.shape)}, but the weight has {tuple(right[0].shape)}{each}"
+            f"your first part has the shape {tuple(first.shape)}; it should be that of the weight, "
+            f"{tuple(right[0].shape)}{each}"
         )
     total = sum(right, torch.zeros_like(right[0]))
     if all(is_close(part, total) for part in result):
-        return Wrong("each of your parts is the sum over all calls; a hook of the weight gets only that")
-    return Wrong("your parts do not belong to the calls: does each gradient meet the input of its own call?")
+        return Wrong(
+            "each of your parts is the sum over all calls; it should be the part of one call. A hook on the "
+            "weight gets only the sum"
+        )
+    return Wrong("your parts are wrong; each gradient should be combined with the input of its own call")
 
 
 # -- a differentially private sum -----------------------------------------------------------------------------------
@@ -141,20 +146,23 @@ def _wrong_sum(result: object, x: Tensor, grad: Tensor, most: float) -> Wrong | 
     rows = _parts(x, grad)
     right = _clipped(rows, most).sum(0)
     if not isinstance(result, Tensor):
-        return Wrong(f"your function returned a {type(result).__name__}; return a tensor (out, in)")
+        return Wrong(f"your function returned a {type(result).__name__}; it should be a tensor (out, in)")
     if is_close(result, right):
         return None
     if is_close(result, right.T):
-        return Wrong("your sum is transposed: the weight of a Linear has the shape (out, in)")
+        return Wrong("your sum is transposed; it should have the shape of the weight of a Linear, (out, in)")
     if result.shape != right.shape:
-        parts = "; those are the parts; return their sum" if result.shape == rows.shape else ""
-        parts = "; that is one number" if not result.ndim else parts
-        return Wrong(f"your result has the shape {tuple(result.shape)}, but the weight has {tuple(right.shape)}{parts}")
+        parts = ". You returned the parts; return their sum" if result.shape == rows.shape else ""
+        parts = ". You returned one number" if not result.ndim else parts
+        return Wrong(
+            f"your result has the shape {tuple(result.shape)}; it should be that of the weight, "
+            f"{tuple(right.shape)}{parts}"
+        )
     if result.isnan().any():
-        return Wrong("one sample has a gradient of zero, and you divide by its norm, so the result is NaN")
+        return Wrong("you divided by the norm of a part, which is 0 for one sample, so the result is NaN")
     read = _readings_of_sum(x, grad, most)
     reasons = (reason for reason, value in read.items() if is_close(result, value))
-    return Wrong(next(reasons, "that is not the sum of the clipped parts"))
+    return Wrong(next(reasons, "your result is wrong; it should be the sum of the clipped parts"))
 
 
 def _parts(x: Tensor, grad: Tensor) -> Tensor:
@@ -174,7 +182,7 @@ def _readings_of_sum(x: Tensor, grad: Tensor, most: float) -> dict[str, Tensor]:
     small = norms < most
     total = rows.sum(0)
     return {
-        "nothing is clipped: that is `weight.grad` of the summed loss": total,
+        "you did not clip anything; your result is the whole gradient, `weight.grad`": total,
         "you clipped the sum; clip each sample's part before you add them up": total * min(1, most / total.norm()),
         "you scaled every part to `most`; do not change smaller parts": (rows * most / norms.clamp(min=1e-12)).sum(0),
         "you clipped each number; clip the norm of a sample's whole part": rows.clamp(-most, most).sum(0),
@@ -222,7 +230,7 @@ def _wrong_once(
         4 * x**3,
     )
     if not is_close(first, wanted):
-        nothing = "; the edit did nothing" if is_close(first, plain) else ""
+        nothing = "; your hook did not edit the gradient" if is_close(first, plain) else ""
         return Wrong(f"{said}, but it should be {wanted[0]:g}{nothing}")
     (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
     wanted = factor * power * x.detach() ** (power - 1)
@@ -230,8 +238,8 @@ def _wrong_once(
         (again,) = torch.autograd.grad(z, x)
         if is_close(again, plain):
             return None
-        return Wrong("in a third pass, your hook edits the gradient again; it should act in the first pass only")
+        return Wrong("your hook edits the gradient again in a third pass; it should act in the first pass only")
     said = f"at x = {x[0]:g}, the second derivative is {second[0]:g}, but it should be {wanted[0]:g}"
     if second[0] < wanted[0]:
-        return Wrong(f"{said}: a part of it is missing. Did you cut the graph of the gradient?")
-    return Wrong(f"{said}: your hook also edits in the second pass")
+        return Wrong(f"{said}. A part of it is missing: did you cut the graph of the gradient?")
+    return Wrong(f"{said}. Your hook also edits in the second pass; it should act in the first pass only")
