@@ -106,7 +106,7 @@ def test_a_traced_module_calls_hooks_on_itself_only(says):
 def test_which_full_backward_hooks_autograd_grad_fires(says):
     says(
         "If an input of a layer requires grad, it fires `full_backward` only if it computes the gradient of such an",
-        "If a layer returns neither a tensor nor a tuple, it never fires.",
+        "If a layer returns neither a tensor nor a tuple, `full_backward` never fires.",
     )
     layer, x, calls = nn.Bilinear(2, 2, 2), [torch.ones(1, 2, requires_grad=True) for _ in range(2)], []
     layer.register_full_backward_hook(lambda *_: calls.append(1))
