@@ -138,39 +138,65 @@ def test_fsdp2_runs_hooks_after_the_reduction(says, two: Any):
     assert first[1] == ["post-accumulate hook"]
 
 
-def test_fsdp2_shows_a_whole_weight_or_a_part(says):
-    says("before `fully_shard` the whole weight, after it mostly a part.")
-    from torch.distributed.device_mesh import init_device_mesh
+def _rows_under_fsdp2(when: str) -> dict[str, int]:
+    """On a rank: the rows of a weight that hooks find, on a layer inside and on the outermost part's own layer."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor
 
-    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    whole = dict[str, bool]()
+    net, rows = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), dict[str, int]()
 
-    def note_as(name: str) -> Any:
-        def note(module: Any, args: object, output: object) -> None:
-            whole[name] = not isinstance(module.weight, DTensor)
+    def note_as(name: str, layer: nn.Linear) -> None:
+        weight: Any = layer.weight
+        rows[name] = len(weight.to_local() if isinstance(weight, DTensor) else weight)
 
-        return note
+    def register() -> None:
+        for layer, name in zip(net.children(), ("inner", "own"), strict=True):
+            layer.register_forward_pre_hook(lambda m, args, name=name: note_as(f"{name}, pre-hook", m))
+            layer.register_forward_hook(lambda m, args, output, name=name: note_as(f"{name}, hook", m))
 
-    net[0].register_forward_hook(note_as("inner, before"))
-    net[1].register_forward_hook(note_as("outermost's own, before"))
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        mesh = init_device_mesh("cpu", (1,))
-        fully_shard(net[0], mesh=mesh)
-        fully_shard(net, mesh=mesh)
-        net[0].register_forward_hook(note_as("inner, later"))
-        net[1].register_forward_hook(note_as("outermost's own, later"))
-        net(torch.randn(2, 4))
-    finally:
-        dist.destroy_process_group()
-    assert whole == {
-        "inner, before": True,
-        "inner, later": False,
-        "outermost's own, before": True,
-        "outermost's own, later": True,
-    }
+    if when == "before":
+        register()
+    fully_shard(net[0])
+    fully_shard(net)
+    if when == "after":
+        register()
+    loss = net(torch.ones(2, 4)).sum()
+    note_as("own, after the pass", net[1])
+    loss.backward()
+    note_as("own, after backward()", net[1])
+    return rows
+
+
+def test_fsdp2_shows_a_whole_weight_or_a_part(says, two: Any):
+    says(
+        "finds 3 rows. If you register it before, yours runs first and finds all 6.",
+        "The pre-hook finds 6 in both cases, because `fully_shard` puts its own pre-hook at the front",
+        "the weights that only the last call shards, `fully_shard(net)`, stay whole after the forward pass, until "
+        "their gradients are there.",
+    )
+    own = {"own, pre-hook": 2, "own, hook": 2, "own, after the pass": 2, "own, after backward()": 1}
+    assert two.run(_rows_under_fsdp2, "after") == [{"inner, pre-hook": 6, "inner, hook": 3, **own}] * 2
+    assert two.run(_rows_under_fsdp2, "before") == [{"inner, pre-hook": 6, "inner, hook": 6, **own}] * 2
+
+
+def test_a_full_tensor_needs_all_ranks(says, two: Any):
+    says("Both are collectives: if you call one only on rank 0, the training stands still, as in the opening.")
+
+    def fetch(of: str, asked: int) -> list[float] | None:
+        from torch.distributed.fsdp import fully_shard
+
+        layer = nn.Linear(1, 2, bias=False)
+        nn.init.constant_(layer.weight, 5.0)
+        fully_shard(layer)
+        layer(torch.ones(1, 1)).sum().backward()
+        weight: Any = layer.weight
+        tensor = weight if of == "weight" else weight.grad
+        return tensor.full_tensor().flatten().tolist() if dist.get_rank() < asked else None
+
+    assert two.run(fetch, "weight", 2) == [[5, 5], [5, 5]]
+    for of in ("weight", "gradient"):
+        with pytest.raises(ranks.RankError, match="waited"):
+            two.run(fetch, of, 1)
 
 
 def test_numbers_are_read_in_ones_own_shape(says, two: Any):

@@ -66,3 +66,30 @@ def weights_of(steps: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
         f"{row['step']}, rank {row['rank']}, it ends at {row['after ten']:g}" for row in rows
     )
     return from_figure(figure, f"{alt}.", "One weight on two ranks, from 5", rows)
+
+
+def rows_of_weight(counted: Mapping[str, Sequence[Mapping[str, int]]], whole: int = 6, width: int = 4) -> Picture:
+    """Draw which rows of a weight two ranks have at each place, for hooks before and after `fully_shard`."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    figure = Figure(figsize=(8.4, 2.1 * len(counted)), layout="constrained")
+    rows = []
+    for part, (when, ranks) in zip(figure.subfigures(len(counted), squeeze=False)[:, 0], counted.items(), strict=True):
+        part.suptitle(f"hooks registered {when}", x=0.01, ha="left", weight="bold", fontsize=10)
+        for axes, place in zip(part.subplots(1, len(ranks[0])), ranks[0], strict=True):
+            for rank, found in enumerate(ranks):
+                first = 0 if found[place] == whole else rank * (whole // 2)
+                left = rank * (width + 2)
+                for row in range(whole):
+                    here = first <= row < first + found[place]
+                    color = COLORS[row >= whole // 2] if here else "none"
+                    axes.add_patch(Rectangle((left, row), width, 0.85, facecolor=color, edgecolor="0.6"))
+                axes.text(left + width / 2, whole + 1.2, f"rank {rank}: {found[place]}", ha="center")
+                rows.append({"hooks registered": when, "place": place, "rank": rank, "rows": found[place]})
+            axes.set(xlim=(-0.5, 2 * width + 2.5), ylim=(whole + 1.5, -0.3))
+            axes.set_title(place, fontsize=10)
+            axes.axis("off")
+    said = "; ".join(f"registered {r['hooks registered']}, {r['place']}: {r['rows']}" for r in rows if r["rank"] == 0)
+    alt = f"The rows of a weight of {whole} that a rank has. {said}."
+    return from_figure(figure, alt, "The rows on each rank", rows)
