@@ -10,7 +10,8 @@ def test_channel_45_finds_the_eyes_of_this_cat(says):
     says(
         "Channel 45 responds to the eyes of the cat.",
         "The channel is not dead: the other four photographs show no cat.",
-        "The map is empty for an eye that is twice as large, and for a human face.",
+        "But it is also empty for eyes that are twice as large, and for a human face.",
+        "The square below gives 0, but some squares of the astronaut reach more than 4.",
     )
     net = photos.load_photo_cnn()
 
@@ -32,6 +33,11 @@ def test_channel_45_finds_the_eyes_of_this_cat(says):
     highest = dict(zip(cats, look(torch.cat(list(cats.values()))).amax((1, 2)).tolist(), strict=True))
     assert [name for name, value in highest.items() if value == 0] == ["both covered", "twice as large", "a human face"]
     assert torch.equal(cats["the cat"], samples.photo("cat"))
+    squares = [samples.photo("astronaut")[..., 20:110, 50:140], samples.photo("astronaut")[..., 28:140, 84:196]]
+    large = [torch.nn.functional.interpolate(square, size=224, mode="bilinear") for square in squares]
+    below, other = look(torch.cat(large)).amax((1, 2)).tolist()
+    assert below == 0
+    assert other > 4
 
 
 def test_a_map_on_its_own_scale_runs_from_its_lowest_to_its_highest_value(says):

@@ -123,8 +123,8 @@ def test_what_is_printed_is_a_sum_and_gradients_of_h(says):
 @pytest.mark.parametrize("without_graph", [torch.no_grad()(lambda grad: 2 * grad), lambda grad: (2 * grad).detach()])
 def test_no_grad_in_a_hook_is_detach(says, without_graph):
     says(
-        "If the hook uses `grad.detach()`, path 2 is missing, and there is no error. `torch.no_grad()` in a hook has the "
-        "same effect.",
+        "If the hook uses `grad.detach()`, path 2 is missing, and there is no error. `torch.no_grad()` in a hook has "
+        "the same effect.",
     )
     x = torch.tensor(1.0, requires_grad=True)
     y = x * x
