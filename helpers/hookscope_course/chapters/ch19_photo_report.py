@@ -216,7 +216,7 @@ _READ_RIGHT = ("cat", "coffee", "camera")
 _ASKED = (
     "the class and its probability are what the network says",
     f"covering the box, at most {LARGEST:,} pixels, halves the probability or more",
-    "covering the control, as high and as wide, leaves it three quarters or more",
+    "covering the control, as high and as wide, changes it by a quarter at most",
     f"the hook scales at most {MOST_CHANNELS} channels, and the network says something else",
     "with the hook, every other photograph keeps its class",
     "the limits are the two statements that are true",
@@ -278,7 +278,8 @@ def _wrong_chance(field: str, name: str, covered: float, whole: float) -> str:
     said = f"with the {field} covered, {name} goes from {whole:.2f} to {covered:.2f}"
     if field == "box":
         return "" if covered <= whole / 2 else f"{said}; it should be {whole / 2:.2f} or less"
-    return "" if covered >= whole * 3 / 4 else f"{said}; it should be {whole * 3 / 4:.2f} or more"
+    low, high = whole * 3 / 4, whole * 5 / 4
+    return "" if low <= covered <= high else f"{said}; it should be between {low:.2f} and {high:.2f}"
 
 
 @torch.no_grad()
