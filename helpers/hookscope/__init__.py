@@ -5,6 +5,7 @@
     with hookscope.capture(model) as seen:        # what every layer returned, safe from in-place operations
         model(x)
     hookscope.census(model)                       # the hooks that are on a model right now
+    hookscope.diagnose(model, "conv1", x)         # why a hook prints nothing, and the line that mends it
     with hookscope.edit(model) as e:              # change what flows; an edit that did not happen is an error
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)
@@ -36,6 +37,7 @@ from hookscope.recordings import record
 if TYPE_CHECKING:
     from hookscope import samples, widgets
     from hookscope.comparisons import compare_backward_hooks
+    from hookscope.diagnoses import diagnose
     from hookscope.explanations import explain
     from hookscope.graphs import graph
     from hookscope.interp.activations import Activations, collect
@@ -60,6 +62,7 @@ __all__ = [
     "census",
     "collect",
     "compare_backward_hooks",
+    "diagnose",
     "edit",
     "explain",
     "feature_grid",
@@ -78,7 +81,8 @@ __all__ = [
 
 
 _LATER = {
-    "compare_backward_hooks": "comparisons", "explain": "explanations", "graph": "graphs",
+    "compare_backward_hooks": "comparisons", "diagnose": "diagnoses",
+    "explain": "explanations", "graph": "graphs",
     "Activations": "interp.activations", "collect": "interp.activations", "attention": "interp.attentions",
     "NotEditedError": "interp.edits", "at": "interp.edits", "edit": "interp.edits", "profile": "interp.profiles",
     "SweepOptions": "interp.sweeps", "sweep": "interp.sweeps",

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from hookscope.pictures.words import visible
 
-__all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "identify", "list_hooks", "make_weakref"]
+__all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "identify", "list_hooks", "locate", "make_weakref"]
 
 # Where torch stores hooks: attribute -> kind. Some have a second dict, with the suffix `_with_kwargs` or
 # `_always_called`, of the IDs of the hooks that were registered with that option.
@@ -196,11 +196,11 @@ def identify(hook: Any) -> tuple[str, str, bool]:
     private = not name or "<locals>" in name or name.rpartition(".")[2].startswith("_")
     by_torch = code is not None and module.startswith("torch.") and private and not isinstance(hook, nn.Module)
     name = name or f"{type(hook).__qualname__}()"
-    where = _location(code.co_filename, code.co_firstlineno) if code else "builtin"
+    where = locate(code.co_filename, code.co_firstlineno) if code else "builtin"
     return f"partial({name})" if partial else name, where, by_torch
 
 
-def _location(file: str, line: int) -> str:
+def locate(file: str, line: int) -> str:
     if _NOTEBOOK.search(file):
         return f"notebook cell, line {line}"
     parts = Path(file).parts
