@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import attention, capture, compare_backward_hooks, profile
+from hookscope import attention, capture, compare_backward_hooks, diagnose, profile
 from hookscope.widgets import LayerPicker, TokenPicker
 from tests.shared.awkward import Net
 from tests.shared.language_models import IDS, gpt2
@@ -20,6 +20,7 @@ RUNS: dict[str, Callable[..., object]] = {
     "profile": profile,
     "estimate": lambda model, *args, **given: capture(model).estimate(*args, **given),
     "compare_backward_hooks": compare_backward_hooks,
+    "diagnose": lambda model, *args, **given: diagnose(model, "body", *args, **given),
     "LayerPicker": LayerPicker,
     "TokenPicker": TokenPicker,
 }

@@ -201,6 +201,7 @@ def identify(hook: Any) -> tuple[str, str, bool]:
 
 
 def locate(file: str, line: int) -> str:
+    """Return a file and a line, or "notebook cell, line N", in the form of `HookEntry.location`."""
     if _NOTEBOOK.search(file):
         return f"notebook cell, line {line}"
     parts = Path(file).parts

@@ -75,6 +75,14 @@ _TABLE: dict[str, tuple[str, str]] = {
         "A later step overwrites the output after your hook has seen it.",
         "kept.append(output.detach().clone())",
     ),
+    "keeps_graph": (
+        "The output of the layer and its graph are still in memory after the pass.",
+        "kept.append(output.detach().clone())",
+    ),
+    "late_name": (
+        "Your hook reads a variable that now has the name of a different layer.",
+        "handle = {layer}.register_forward_hook(functools.partial(hook, {name!r}))",
+    ),
     "registered_again": (
         "The same hook is registered several times.",
         "with {layer}.register_forward_hook(hook):\n    model(x)",

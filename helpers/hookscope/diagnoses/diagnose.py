@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from torch.jit import ScriptModule
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._pytree import keystr
 
-from hookscope.captures.call import is_never_called
+from hookscope.captures.call import is_never_called, why_uncalled
 from hookscope.captures.unregistered import unregistered_modules
 from hookscope.censuses import HookEntry, census
 from hookscope.diagnoses.causes import CAUSES, Finding, as_code
@@ -144,11 +145,9 @@ def _diagnose_stranger(modules: Modules, layer: nn.Module) -> Diagnosis:
     """Diagnose a module that is not in the model."""
     near = [name for module, name in modules.names.items() if type(module) is type(layer)]
     near.sort(key=lambda name: not _alike(modules.model.get_submodule(name), layer, torch.Tensor.size))
-    there = (
-        f"the model has {len(near)} of this class, such as {near[0]!r}" if near else "the model has none of this class"
-    )
     hooks = [entry for entry in census(layer, include_global=False) if not entry.by_torch]
-    evidence = f"this {kind_of(layer)} has {_count(hooks)}; {there}. A layer that was replaced or copied is another one"
+    there = f"the model calls a different one, {near[0]!r}" if near else "the model has no layer of this class"
+    evidence = f"{_count(hooks)} on this {kind_of(layer)}, but {there}"
     found = Finding.of("not_in_model", evidence, "", other=as_code(near[0] if near else "layer"))
     return Diagnosis("", f"{kind_of(modules.model)}: a {kind_of(layer)} from elsewhere, {_count(hooks)}", [found])
 
@@ -196,9 +195,13 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
         other = [entry for entry in census(seen.modules.model, include_global=False) if not entry.by_torch]
         there = f"the model has {_count(other)} elsewhere" + (f", such as on {other[0].where!r}" if other else "")
         yield Finding.of("no_hook", f"it has only {_named(hooks[0])}" if hooks else there, name)
-    for (shown, kind), count in Counter((_named(entry), entry.kind) for entry in hooks).items():
+    for (shown, kind, _), count in Counter((_named(entry), entry.kind, entry.tensor) for entry in hooks).items():
         if count > 1:
-            yield Finding.of("registered_again", f"{shown} is registered {_times(count)} as {kind}", name)
+            yield Finding.of("registered_again", f"{shown} is registered {_times(count)}, as {kind} hook", name)
+    for entry, variable, value in _late_names(seen, name, hooks):
+        yield Finding.of("late_name", f"{_named(entry)} reads {variable}, which is {value!r}", name)
+    if seen.kept and any(run.fired and run.entry.kind == "forward" for run in seen.hooks):
+        yield Finding.of("keeps_graph", "it requires grad, and nothing of the pass is needed now", name)
     if seen.new_hooks:
         yield Finding.of(
             "registered_again", f"{_count(seen.new_hooks)} more after this pass: forward registers it", name
@@ -226,16 +229,29 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
         yield Finding.of("forward_replaced", str(census(seen.layer).notes[0]), name)
 
 
+def _late_names(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iterator[tuple[HookEntry, str, str]]:
+    """Yield the hooks that read the name of another layer from a variable, and this name."""
+    others = set(seen.modules.names.values()) - {*seen.modules.names_of(seen.layer), ""}
+    for entry in hooks:
+        hook = getattr(seen.layer, entry._attribute, {}).get(entry._id)
+        if not entry.tensor and inspect.isfunction(hook):
+            read = inspect.getclosurevars(hook)
+            for variable, value in {**read.globals, **read.nonlocals}.items():
+                if isinstance(value, str) and value in others:
+                    yield entry, variable, value
+
+
 def _explain_uncalled(
     seen: WatchedPass, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Yield why the layer was not called."""
     modules, layer = seen.modules, seen.layer
     called = {call.module: call.name for call in seen.calls}
-    parents = [name[: at.start()] for at in re.finditer(r"\.", name)][::-1] + [""]
+    parents = [name[: at.start()] for at in re.finditer(r"\.", name)][::-1]
     around = next((parent for parent in parents if modules.find(parent) in called), "")
     if is_never_called(layer):
-        yield Finding.of("never_called", f"it is of class {kind_of(layer)}", name, other=_instead(layer, name))
+        why = why_uncalled(layer).partition(": ")[2]
+        yield Finding.of("never_called", why, name, other=_instead(layer, name))
         return
     if (block := find_fused(modules, [layer]).get(layer)) is not None and block.would_run():
         yield Finding.of("fused", f"{block.name!r} is in eval() and gradients are off", name)
@@ -255,7 +271,7 @@ def _explain_uncalled(
         # A layer that was called uses a weight that it shares with this one.
         if owner not in called or not weights & set(map(id, owner.parameters(recurse=False))):
             write = _relative(modules, name, owner)
-            yield Finding.of("weight_used", f"{function} gets it, in {place}", name, other=write)
+            yield Finding.of("weight_used", f"{function} gets the weight, in {place}", name, other=write)
             return
     with preserve_model(modules.model):
         modules.model.train(not layer.training)
@@ -327,7 +343,12 @@ def _explain_no_grad(seen: WatchedPass, name: str, call: ModuleCall, args: tuple
 
 def _explain_cut(seen: WatchedPass, name: str) -> Finding:
     """Return why no gradient reaches an output that requires grad."""
-    later = [call for call in seen.calls[seen.end :] if call.requires_grad and not any(call.requires_grad)]
+    known = frozenset[int]().union(*(call.addresses for call in seen.calls[: seen.end])) - seen.addresses
+    later = [
+        call
+        for call in seen.calls[seen.end :]
+        if call.requires_grad and not any(call.requires_grad) and not call.addresses <= known
+    ]
     same = [call for call in later if call.addresses & seen.addresses]
     for call in same or later:
         return Finding.of("detached", f"the input of {_layer(call)} does not require grad", name)

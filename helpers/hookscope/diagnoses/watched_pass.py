@@ -6,6 +6,7 @@ import io
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
@@ -78,11 +79,13 @@ class WatchedPass:
     goal: bool = False
     overwritten: str = ""
     new_hooks: list[Any] = field(default_factory=list)
+    kept: bool = False
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], backward: bool = True) -> WatchedPass:
         """Run the model on copies of the inputs, and leave it as it was."""
         self._stack: list[ModuleCall] = []
         self._watched: list[VersionWatch] = []
+        self._alive: list[weakref.ref[Tensor]] = []
         self._backward, self._thread = False, threading.get_ident()
         with _leave_no_trace(self.modules, args, kwargs), ExitStack() as hooks:
             given, named = tree_map(_copy, (args, dict(kwargs)))
@@ -101,6 +104,8 @@ class WatchedPass:
                     self._run_backward(output, (given, named))
             new = [hook for table in _tables(self.layer) for key, hook in table.items() if key not in before]
             self.new_hooks = new
+            given = named = output = None
+        self.kept = any(each() is not None for each in self._alive)
         return self
 
     def _run_backward(self, output: Any, given: Any) -> None:
@@ -155,7 +160,8 @@ class WatchedPass:
             self.addresses |= set(map(_address, tensors))
             for each in tensors:
                 if each.requires_grad:
-                    each.register_hook(self._reach)
+                    each.register_hook(self._reach)  # type: ignore[no-untyped-call]
+                    self._alive.append(weakref.ref(each))
             self._watched += [found for each in tensors if (found := watch(each)) is not None]
 
     def _reach(self, grad: Tensor) -> None:
@@ -167,7 +173,7 @@ class WatchedPass:
             self._watched.clear()
 
     def _name(self, module: nn.Module) -> str:
-        return self.modules.names.get(module, "a module outside the model")
+        return str(self.modules.names.get(module, "a module outside the model"))
 
     def _wrap_hooks(self) -> Callable[[], None]:
         tables = [(getattr(self.layer, hook.entry._attribute), hook.entry._id) for hook in self.hooks]

@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 import hookscope
+from hookscope.diagnoses import CAUSES
 from hookscope_course.figures import SymptomTree
-from hookscope_course.figures.symptom_tree.symptoms import SYMPTOMS, Ask, Cure, paths
+from hookscope_course.figures.sealed_models.puzzles import BOXES, LAYERS, Puzzle
+from hookscope_course.figures.symptom_tree.symptoms import PLACES, SYMPTOMS, Ask, Cure, paths
 
 
 def test_every_way_ends_in_a_cure_and_needs_three_questions_at_most() -> None:
@@ -112,3 +114,77 @@ def test_uncalled_names_the_three_ways_around_a_call() -> None:
     with hookscope.capture(model, "*") as seen:
         model(torch.ones(1, 1))
     assert {*seen.uncalled} == {"norm", "head", "steps"}
+
+
+# What is wrong in the boxes of chapter 11 -> the cause that the diagnosis of the layer names first.
+IN_BOXES = {
+    "never": "weight_used",
+    "no hook": "no_hook",
+    "hooks": "registered_again",
+    "calls": "called_often",
+    "returns": "replaced",
+    "pre": "replaced",
+    "overwritten": "overwritten",
+    "input": "pre_hook",
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("kind", IN_BOXES)
+def test_a_diagnosis_opens_the_path_of_the_mistake_in_a_box(kind: str, layer: str) -> None:
+    box = next(box for box in BOXES if kind in box.kinds)
+    puzzle = Puzzle(box, layer, kind)
+    with torch.no_grad():
+        tree = SymptomTree(puzzle.model, layer, torch.tensor([[1.0, 2.0]]))
+    assert tree.diagnosis is not None
+    assert tree.diagnosis.cause == IN_BOXES[kind]
+    assert tuple(tree.path) == PLACES[IN_BOXES[kind]]
+    assert tree.cure is not None
+    first = tree.diagnosis.findings[0]
+    for text in (first.sentence, first.evidence):
+        assert text in tree.alt
+        assert text in repr(tree)
+    assert tree.numbers()[0]["write"] == first.write
+
+
+def reader() -> tuple[nn.Module, torch.Tensor]:
+    """The network of section 1, with a hook on each part."""
+
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+            self.steps = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.norm.forward(self.stem(x))
+            for step in self.steps:
+                x = step(x)
+            return nn.functional.linear(x, self.head.weight, self.head.bias)
+
+    model = Reader()
+    for part in model.children():
+        part.register_forward_hook(lambda module, args, output: None)
+    return model, torch.ones(1, 4)
+
+
+def test_the_four_hooks_of_section_1() -> None:
+    model, x = reader()
+    causes = {name: hookscope.diagnose(model, name, x).cause for name, _ in model.named_children()}
+    assert causes == {"stem": "fires", "norm": "forward_called", "steps": "never_called", "head": "weight_used"}
+
+
+def test_every_place_is_a_path_of_the_tree_and_a_cause_of_a_diagnosis() -> None:
+    ends = {(symptom, *(answer for _, answer in way)) for symptom, way, _ in paths()}
+    assert {*PLACES.values()} <= ends
+    assert {*PLACES} <= {*CAUSES}
+    attention = nn.MultiheadAttention(4, 2)
+    tree = SymptomTree(attention, "out_proj", *[torch.ones(2, 4)] * 3)
+    assert tree.diagnosis is not None
+    assert (tree.diagnosis.cause, tree.path) == ("never_called", [])
+
+
+def test_a_model_without_a_layer_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"without a layer. Write SymptomTree\(model, 'layer', x\)"):
+        SymptomTree(nn.Linear(1, 1))

@@ -52,6 +52,7 @@ def shown(tmp_path_factory):
         "a profile": (hookscope.profile(net, x, repeats=2), None),
         "an attention map": (hookscope.attention(encoder, torch.randn(1, 3, 8))[0], None),
         "backward hooks": (hookscope.compare_backward_hooks(nn.Linear(4, 5), x.requires_grad_()), None),
+        "diagnosis": (hookscope.diagnose(net, "0", x), None),
         "gradient flow": (hookscope.gradient_flow(seen), ["0", "1"]),
         "feature grid": (hookscope.feature_grid(torch.rand(1, 3, 4, 4)), None),
         "activations": (hookscope.collect(net, [x.detach()], to=tmp_path_factory.mktemp("a")), ["0", "1"]),
@@ -67,6 +68,7 @@ KINDS = [
     "attention",
     "sweep",
     "backward hooks",
+    "diagnosis",
     "gradient flow",
     "feature grid",
 ]

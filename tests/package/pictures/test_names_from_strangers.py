@@ -102,6 +102,7 @@ SHOWN: dict[str, Callable[[], Any]] = {
     "tree": lambda: hookscope.tree(model()),
     "profile": lambda: hookscope.profile(model(), X, repeats=1),
     "comparison": compared,
+    "diagnosis": lambda: hookscope.diagnose(model(), f"{HOSTILE}0", X),
     "code of a capture": lambda: hookscope.explain(captured()),
     "code of an edit": lambda: hookscope.explain(edited()),
 }

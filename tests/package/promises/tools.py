@@ -12,7 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookscope import attention, capture, census, collect, compare_backward_hooks, edit, graph, profile, record
+from hookscope import (
+    attention,
+    capture,
+    census,
+    collect,
+    compare_backward_hooks,
+    diagnose,
+    edit,
+    graph,
+    profile,
+    record,
+)
 from hookscope.censuses.census import removing_new_hooks
 from hookscope.interp.lenses import Streams
 from hookscope.layers import find_layers, tree
@@ -67,6 +78,7 @@ RUNS: dict[str, Run] = {
     "census": lambda model, args, kwargs: census(model).table(),
     "layers": lambda model, args, kwargs: (find_layers(model, lambda name, module: True), tree(model)),
     "compare": lambda model, args, kwargs: compare_backward_hooks(model, *args, kwargs=kwargs),
+    "diagnose": lambda model, args, kwargs: diagnose(model, "", *args, kwargs=kwargs),
     "graph": look_at_graphs,
     "profile": lambda model, args, kwargs: profile(model, *args, kwargs=kwargs, repeats=1, warmup=1),
     "lens": lambda model, args, kwargs: Streams(model, args, kwargs),

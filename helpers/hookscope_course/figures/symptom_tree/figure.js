@@ -6,6 +6,7 @@ function draw(model, el) {
   const asks = h("div", { class: "st-asks" });
   const cure = h("div", { class: "st-cure", role: "status" });
   const lines = s("svg", { class: "st-lines", "aria-hidden": "true" });
+  const yours = h("section", { class: "st-yours", "aria-label": "Your model" });
   const columns = h("div", { class: "st-columns" }, lines, symptoms, asks, cure);
   const go = (path, key) => {
     put(model, { path });
@@ -32,6 +33,14 @@ function draw(model, el) {
       h("div", { class: "st-answers", role: "group", "aria-label": "What do you find?" },
         ...answers.map(([answer]) => button(answer, [...path, answer], `${at} ${answer}`, answer === chosen))));
   };
+  /** What diagnose has found on the reader's model: the first finding, and the others below it. */
+  const found = model.get("_found");
+  const line = (code) => h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": "What to write", ...ownKeys }, code);
+  if (found.rows) {
+    const [first, ...others] = found.rows;
+    yours.append(h("p", { class: "st-head" }, found.caption), h("p", { class: "st-cause" }, first.finding), h("p", {}, first.evidence), line(first.write),
+      ...others.map((row) => h("p", { class: "st-other" }, `${row.finding} ${row.evidence}`)));
+  }
   const show = () => {
     const path = model.get("path");
     const { found, end } = steps();
@@ -80,7 +89,7 @@ function draw(model, el) {
   show();
   listen(model, columns, "path", show);
   const over = h("button", { type: "button", onclick: () => go([], `0 ${model.get("path")[0] ?? ""}`) }, "Start over");
-  const figure = h("div", { class: "sc-figure st-figure" }, columns, h("div", { class: "sc-player" }, over));
+  const figure = h("div", { class: "sc-figure st-figure" }, ...(found.rows ? [yours] : []), columns, h("div", { class: "sc-player" }, over));
   stage(model, el, "The symptom tree", figure).classList.add("hs-alone");
   const watch = new ResizeObserver(link);
   watch.observe(columns);

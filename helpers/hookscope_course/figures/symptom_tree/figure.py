@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import traitlets
+from torch import nn
 
+from hookscope.diagnoses import Diagnosis, diagnose
 from hookscope.pictures.colors import DOOR, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows, from_figure
+from hookscope.pictures.words import shorten
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.symptom_tree.symptoms import SYMPTOMS, Ask, Cure, paths
+from hookscope_course.figures.symptom_tree.symptoms import PLACES, SYMPTOMS, Ask, Cure, paths
 
 __all__ = ["SymptomTree"]
 
@@ -21,11 +25,16 @@ __all__ = ["SymptomTree"]
 class SymptomTree(HookWidget):
     """Go from a symptom to its cause, by answering one to three questions.
 
+    With a model, a layer and the model's inputs, the tree runs `hookscope.diagnose`, opens the path to the first cause
+    that it finds, and shows the line that mends it.
+
     Args:
-        *path: a symptom and answers to begin with.
+        *path: a symptom and answers to begin with; or a model, the name of a layer, and the inputs of the model.
+        kwargs: keyword arguments of the model.
 
     Attributes:
         path: the symptom and the answers that you clicked so far.
+        diagnosis: what `hookscope.diagnose` has found; None without a model.
 
     Raises:
         TraitError: the path is not in the tree.
@@ -45,9 +54,22 @@ class SymptomTree(HookWidget):
     path = traitlets.List(traitlets.Unicode()).tag(sync=True)
     _tree: Any = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, *path: str) -> None:
-        super().__init__(path=[*path], _tree={symptom: _as_dict(ask) for symptom, ask in SYMPTOMS.items()})
-        self.alt = "The symptom tree leads from a symptom to its fix. " + " ".join(
+    _found: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, *path: Any, kwargs: Mapping[str, Any] | None = None) -> None:
+        self.diagnosis: Diagnosis | None = None
+        if path and isinstance(path[0], nn.Module):
+            if len(path) < 2:
+                raise TypeError("SymptomTree got a model without a layer. Write SymptomTree(model, 'layer', x)")
+            self.diagnosis = diagnose(*path, kwargs=kwargs)
+            path = _place(path[0], self.diagnosis)
+        super().__init__(
+            path=[*path],
+            _tree={symptom: _as_dict(ask) for symptom, ask in SYMPTOMS.items()},
+            _found=_as_json(self.diagnosis),
+        )
+        yours = f"{_in_words(self.diagnosis)} " if self.diagnosis else ""
+        self.alt = f"{yours}The symptom tree leads from a symptom to its fix. " + " ".join(
             f"{symptom}: {_steps(way)}: {cure.cause} {cure.cure}" for symptom, way, cure in paths()
         )
 
@@ -63,7 +85,11 @@ class SymptomTree(HookWidget):
         return place if isinstance(place, Cure) else None
 
     def summary(self) -> str:
-        """Return the path and its end in words."""
+        """Return the path and its end in words, below the findings for your model."""
+        yours = f"{_in_words(self.diagnosis)}\n" if self.diagnosis else ""
+        return yours + self._path_in_words()
+
+    def _path_in_words(self) -> str:
         place = _follow(self.path)
         if place is None:
             return f"The symptom tree: {', '.join(SYMPTOMS)}"
@@ -74,8 +100,19 @@ class SymptomTree(HookWidget):
         return f"{way} → {place.question} Ask {_line(place.tool)}: {answers}"
 
     def numbers(self) -> Rows:
-        """List all paths through the tree."""
-        return [
+        """List what was found for your model, and all paths through the tree."""
+        found = self.diagnosis.findings if self.diagnosis else ()
+        yours = [
+            {
+                "what you see": "your model",
+                "ask": each.evidence,
+                "it was": each.sentence,
+                "cure": "",
+                "write": each.write,
+            }
+            for each in found
+        ]
+        return yours + [
             {
                 "what you see": symptom,
                 "ask": _steps(way),
@@ -90,7 +127,7 @@ class SymptomTree(HookWidget):
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """The whole tree, as a PNG."""
-        return _draw(self.alt)
+        return _draw(self.alt, self.diagnosis, tuple(self.path))
 
 
 def _line(code: str) -> str:
@@ -122,14 +159,49 @@ def _as_dict(place: Ask | Cure) -> dict[str, Any]:
     return {"question": place.question, "tool": place.tool, "answers": answers}
 
 
-def _draw(alt: str) -> bytes:
-    """The tree from left to right: the symptom, the questions with their answers, the causes."""
+def _place(model: nn.Module, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the path to the first cause; () if the tree does not have it."""
+    is_list = isinstance(model.get_submodule(diagnosis.layer), (nn.ModuleList, nn.ModuleDict))
+    return () if diagnosis.cause == "never_called" and not is_list else PLACES.get(diagnosis.cause, ())
+
+
+def _as_json(diagnosis: Diagnosis | None) -> dict[str, Any]:
+    return {"caption": diagnosis.caption, "rows": diagnosis.rows} if diagnosis else {}
+
+
+def _in_words(diagnosis: Diagnosis) -> str:
+    first = diagnosis.findings[0]
+    return f"{diagnosis.caption}. {first.sentence} It shows in this: {first.evidence}. Write {_line(first.write)}"
+
+
+def _draw(alt: str, diagnosis: Diagnosis | None, path: tuple[str, ...]) -> bytes:
+    """The tree from left to right: the symptom, the questions with their answers, the causes.
+
+    The findings for a model stand above it, and its path is outlined.
+    """
     from matplotlib.figure import Figure
 
     ends = [*paths()]
     high = 2.35
-    figure = Figure(figsize=(11, 0.165 * high * len(ends) + 0.2), dpi=100)
-    axes = figure.add_axes((0, 0, 1, 1))
+    head = 1.0 if diagnosis else 0.0  # inches
+    tall = 0.165 * high * len(ends) + 0.2
+    figure = Figure(figsize=(11, tall + head), dpi=100)
+    axes = figure.add_axes((0, 0, 1, tall / (tall + head)))
+    if diagnosis:
+        first = diagnosis.findings[0]
+        shown = [diagnosis.caption, first.sentence, first.evidence, _line(first.write)]
+        for at, (text, look) in enumerate(
+            zip(shown, ({"color": MUTED}, {"weight": "bold"}, {}, {"family": "monospace"}), strict=True)
+        ):
+            figure.text(
+                0.01,
+                1 - (0.2 + 0.21 * at) / (tall + head),
+                shorten(text, 150),
+                va="center",
+                fontsize=9,
+                parse_math=False,
+                **look,
+            )
     axes.set(xlim=(0, 110), ylim=(high * len(ends), 0))
     axes.set_axis_off()
     ink, soft, answered = INK, MUTED, HOOK
@@ -169,5 +241,7 @@ def _draw(alt: str) -> bytes:
             line((15.6, here), (18.4, here))
             if at:
                 axes.axhline(high * at, color=DOOR, linewidth=1)
-        words(86, own, cure.cause, 40, fontsize=7.2, color=soft)
+        yours = diagnosis is not None and path == (symptom, *(answer for _, answer in way))
+        look = {"weight": "bold", "bbox": {"boxstyle": "round", "fill": False, "edgecolor": HOOK}} if yours else {}
+        words(86, own, cure.cause, 40, fontsize=7.2, color=ink if yours else soft, **look)
     return from_figure(figure, alt).png

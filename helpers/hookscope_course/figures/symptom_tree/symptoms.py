@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["SYMPTOMS", "Ask", "Cure", "paths"]
+__all__ = ["PLACES", "SYMPTOMS", "Ask", "Cure", "paths"]
 
 
 @dataclass(frozen=True)
@@ -325,6 +325,42 @@ SYMPTOMS: dict[str, Ask] = {
         ),
     ),
 }
+
+_UNCALLED = ("My hook is not called", "yes", "no")
+_CALLED_ONCE = ("My hook is not called", "yes", "yes")
+_NOT_IN_PASS = (*_UNCALLED, "not in this pass")
+_NO_GRADIENT = (*_CALLED_ONCE, "a backward hook, and backward() did not run")
+PLACES: dict[str, tuple[str, ...]] = {
+    "not_in_model": ("My hook is not called", "no"),
+    "no_hook": ("My hook is not called", "no"),
+    "compiled": ("My hook is not called", "the model is compiled"),
+    "view_written": ("torch raises an error", "is a view and is being modified inplace"),
+    "swallowed": _NOT_IN_PASS,
+    "never_called": (*_UNCALLED, "for step in model.steps"),
+    "children_called": (*_UNCALLED, "for step in model.steps"),
+    "call_overridden": (*_UNCALLED, "layer.forward(x)"),
+    "forward_called": (*_UNCALLED, "layer.forward(x)"),
+    "weight_used": (*_UNCALLED, "F.linear(x, layer.weight)"),
+    "other_mode": _NOT_IN_PASS,
+    "copy_called": _NOT_IN_PASS,
+    "not_reached": _NOT_IN_PASS,
+    "no_grad": _NO_GRADIENT,
+    "frozen": _NO_GRADIENT,
+    "detached": _NO_GRADIENT,
+    "unused": _NO_GRADIENT,
+    "nested_output": (*_CALLED_ONCE, "a backward hook, and backward() ran"),
+    "replaced": ("My hook changes the result", "the output or the input", "yes, or it is a lambda"),
+    "wrote": ("My hook changes the result", "the output or the input", "no"),
+    "overwritten": ("What I kept is wrong", "yes"),
+    "keeps_graph": ("Memory grows", "yes"),
+    "late_name": ("What I kept is wrong", "no", "a forward hook", "only the last one"),
+    "registered_again": ("My hook is called too often", "more than one"),
+    "checkpoint": ("My hook is called too often", "one", "once"),
+    "called_often": ("My hook is called too often", "one", "several times"),
+    "pre_hook": ("What I kept is wrong", "no", "a pre-hook"),
+    "fires": (*_CALLED_ONCE, "a forward hook"),
+}
+"""Cause in a diagnosis -> the path that ends in it. The tree has no path for the other causes."""
 
 
 def paths() -> Iterator[tuple[str, tuple[tuple[Ask, str], ...], Cure]]:
