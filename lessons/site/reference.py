@@ -21,6 +21,7 @@ from hookscope.captures.stats import Stats
 from hookscope.censuses.census import Census
 from hookscope.censuses.entry import HookEntry
 from hookscope.comparisons.compare import BackwardComparison
+from hookscope.diagnoses import Diagnosis, Finding
 from hookscope.explanations.explain import Explanation
 from hookscope.graphs.graph import Graph
 from hookscope.interp.attentions.maps import AttentionMap, AttentionMaps
@@ -40,8 +41,8 @@ _PAGES = {
         ("capture", "OverwrittenError", "Activations", "collect", "gradient_flow", "feature_grid", "image_grid"),
     ),
     "Record and list hooks": (
-        "See which hooks fired, in which order, and which hooks are on a model right now; remove them all.",
-        ("record", "census"),
+        "See which hooks fired, in which order, and which are on a model; remove them; find out why one is silent.",
+        ("record", "census", "diagnose"),
     ),
     "Change activations": (
         "Set, scale, patch, ablate or steer what a layer returns; try it at every layer and position.",
@@ -66,6 +67,7 @@ _RESULTS: dict[str, tuple[type, ...]] = {
     "capture": (Capture, Layer, Call, Stats),
     "record": (Recording, Event, CallTree),
     "census": (Census, HookEntry),
+    "diagnose": (Diagnosis, Finding),
     "edit": (Edit,),
     "sweep": (Sweep,),
     "attention": (AttentionMaps, AttentionMap),
