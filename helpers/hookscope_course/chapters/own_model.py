@@ -33,7 +33,8 @@ class OwnModelError(ValueError):
 class OwnModel:
     """A model, its inputs, and a layer for the hook of a chapter.
 
-    The names are "photo", "sentences" and "digits", which are trained, and "resnet18" and "gpt2", with random weights.
+    The names are "photo", "sentences", "english" and "digits", which are trained, and "resnet18" and "gpt2", with random
+    weights.
     The model runs once, to find `layers`: those with weights that are called once, with a tensor, and return a tensor.
     The first convolution among them is `layer`; without a convolution, the first of them. `kinds` are the kinds of
     hooks that it takes.
@@ -269,6 +270,11 @@ def _build_sentences() -> _Chosen:
     return _Chosen(model, kwargs=dict(tokenizer(["The cat sat on the mat."], return_tensors="pt")))
 
 
+def _build_english() -> _Chosen:
+    model, tokenizer = samples.english_lm()
+    return _Chosen(model, kwargs=dict(tokenizer("The capital of Japan is", return_tensors="pt")))
+
+
 def _build_resnet18() -> _Chosen:
     with optional_import("the model 'resnet18'"):
         from torchvision.models import resnet18
@@ -286,6 +292,7 @@ def _build_gpt2() -> _Chosen:
 _NAMED: dict[str, Callable[[], _Chosen]] = {
     "photo": _build_photo,
     "sentences": _build_sentences,
+    "english": _build_english,
     "digits": _build_digits,
     "resnet18": _build_resnet18,
     "gpt2": _build_gpt2,

@@ -297,7 +297,7 @@ def dropout() -> nn.Module:
         (samples.digit_cnn, (FIVE,), {"layer": "block9"}, "no layer 'block9'; did you mean 'block3'"),
         (samples.digit_cnn, (FIVE,), {"layer": "block1"}, "block1 .* no weights of its own. Choose one of block1.conv"),
         (lambda: "resnet81", (), {}, "no model 'resnet81'; did you mean 'resnet18'"),
-        (lambda: "zzz", (), {}, "no model 'zzz'; the names are photo, sentences, digits, resnet18, gpt2"),
+        (lambda: "zzz", (), {}, "no model 'zzz'; the names are photo, sentences, english, digits, resnet18, gpt2"),
         (lambda: [FOUR], (), {}, "You can also pass a model and its inputs"),
     ],
 )  # fmt: skip
