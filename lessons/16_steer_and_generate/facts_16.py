@@ -1,7 +1,7 @@
 """What chapter 16 says beyond its cells, run."""
 
+import functools
 import re
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ def test_no_text_of_smollm2_hangs_on_a_rounding(says):
     says("SmolLM2 of chapter 14 gets four kind texts and four unkind ones.")
     lesson = Path(__file__).with_name("lesson.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^kind = .*?^    return english, tokenizer, mean_row[^\n]*", lesson, re.DOTALL | re.MULTILINE)
-    names = {"cache": cache, "hookscope": hookscope, "samples": samples, "torch": torch}
+    names = {"functools": functools, "hookscope": hookscope, "samples": samples, "torch": torch}
     exec(code, names)
     model, tokenizer, vector = names["load_english"]()  # type: ignore[operator]
     for name in ("food", "weather", "concert"):

@@ -34,7 +34,9 @@ def make_cards(folder: Path) -> str:
             (folder / f"{name}.webp").write_bytes(shrink(image))
         questions = len(questions_of(int(name[:2])))
         # Its title says what the picture would say again.
-        shown = f'<img alt="" loading="lazy" src="_static/cards/{name}.webp">' if image else '<span class="none"></span>'
+        shown = (
+            f'<img alt="" loading="lazy" src="_static/cards/{name}.webp">' if image else '<span class="none"></span>'
+        )
         made.append(
             f'<a class="card" href="{name}.html">{shown}<strong>{name[:2]} · {html.escape(header["title"])}</strong>'
             f"<span>{html.escape(header['promise'])}</span>"
