@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -71,16 +72,16 @@ class OwnModel:
         self.name = self._choose_layer(misfits, seen.overwritten, layer)
         self.layer, what = self.layers[self.name], self._describe(self.name)
         self.kinds = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
-        print(f"{self.title}: the hook goes on {what}, which returns the shape {tuple(seen[self.name].output.shape)}.")
+        _say(f"{self.title}: the hook goes on {what}, which returns the shape {tuple(seen[self.name].output.shape)}.")
         if self.name in seen.overwritten:
             del self.kinds[2:]
-            print(
+            _say(
                 f"No full backward hook can go on {what}, because {seen.overwritten[self.name]} overwrites its output."
             )
         if misfits:
             (name, why), others = next(iter(misfits.items())), len(misfits) - 1
             rest = f"; {others} more {'has' if others == 1 else 'have'} such a reason" if others else ""
-            print(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
+            _say(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
 
     def _run(self) -> Capture:
         """Run the model once, and keep what each layer with weights got and returned."""
@@ -131,7 +132,7 @@ class OwnModel:
         if any(
             name not in again or not torch.allclose(tensor, again[name], 0, 0, True) for name, tensor in first.items()
         ):
-            print("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
+            _say("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
         last = _list_tensors(after)
         rows = [self._compare_tensors(name, first.get(name), last.get(name)) for name in first | last]
         return Table(rows, caption=f"The output of {self.title}, without the hook and with it")
@@ -158,10 +159,10 @@ class OwnModel:
         if scores:
             torch.autograd.grad(scores[0].max(), wanted, allow_unused=True)
         elif wanted:
-            print(f"No gradient flows through {self.title}, because its output does not require grad.")
+            _say(f"No gradient flows through {self.title}, because its output does not require grad.")
         else:
             way = "own.model.requires_grad_(True) makes them trainable"
-            print(f"No gradient flows through {self.title}, because its parameters are frozen; {way}.")
+            _say(f"No gradient flows through {self.title}, because its parameters are frozen; {way}.")
 
     def list_pitfalls(self, seen: Capture) -> Table:
         """List the pitfalls that wait in the layers of a capture of one pass, with an example of each."""
@@ -195,6 +196,10 @@ def _refuse_model(title: str, model: nn.Module) -> None:
             f"{title} is in train mode, where dropout and batch norm change from call to call, so you could not tell "
             "what the hook changed. Call model.eval() first."
         )
+
+
+def _say(sentence: str) -> None:
+    print(textwrap.fill(sentence, 90, break_long_words=False, break_on_hyphens=False))
 
 
 def _has_weights(layer: nn.Module) -> bool:
@@ -257,7 +262,7 @@ def _load(model: nn.Module | str) -> _Chosen:
 def _build_photo() -> _Chosen:
     if samples.has_photo_weights():
         return _Chosen(samples.photo_cnn(), (samples.photo(),), classes=samples.PHOTO_CLASSES)
-    print(f"NOTE: the weights of the photo network are missing ({PHOTO_WEIGHTS}), so this is the digit network.")
+    _say(f"NOTE: the weights of the photo network are missing ({PHOTO_WEIGHTS}), so this is the digit network.")
     return _build_digits()
 
 
@@ -286,7 +291,7 @@ def _build_gpt2() -> _Chosen:
         from transformers import GPT2Config, GPT2LMHeadModel
     # The vocabulary is small, and no token of it begins or ends a text.
     config = GPT2Config(vocab_size=100, n_embd=64, n_layer=4, n_head=4, bos_token_id=None, eos_token_id=None)
-    return _Chosen(GPT2LMHeadModel(config).eval(), kwargs={"input_ids": torch.tensor([[5, 3, 9, 1, 7, 2]])})
+    return _Chosen(GPT2LMHeadModel(config).eval(), kwargs={"input_ids": torch.randint(100, (1, 24))})
 
 
 _NAMED: dict[str, Callable[[], _Chosen]] = {
