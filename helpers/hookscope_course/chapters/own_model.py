@@ -139,11 +139,11 @@ class OwnModel:
 
     def _compare_tensors(self, name: str, old: Tensor | None, new: Tensor | None) -> dict[str, object]:
         shapes = ["missing" if tensor is None else str(tuple(tensor.shape)) for tensor in (old, new)]
-        row: dict[str, object] = {"output": name, "shape": " → ".join(dict.fromkeys(shapes))}
+        row: dict[str, object] = {"output": name or "the output", "shape": " → ".join(dict.fromkeys(shapes))}
         if old is None or new is None or old.shape != new.shape or not old.numel():
             return row
         row["largest change"] = (new - old).abs().max().item()
-        if "logits" in name or (old.dim() == 2 and name == "the output"):
+        if "logits" in name or (old.dim() == 2 and not name):
             for when, tensor in (("highest without", old), ("highest with", new)):
                 scores = tensor.reshape(-1, tensor.shape[-1])[-1]
                 best = int(scores.argmax())
@@ -228,7 +228,7 @@ def _find_misfit(seen: Capture, name: str) -> str:
 
 def _list_tensors(output: Any) -> dict[str, Tensor]:
     """List the dense tensors of an output by where they are in it, without the caches of language models."""
-    found = {keystr(path) or "the output": tensor.detach().cpu() for path, tensor in find_paths(output, objects=False)}
+    found = {keystr(path): tensor.detach().cpu() for path, tensor in find_paths(output, objects=False)}
     real = {name: torch.view_as_real(each) if each.is_complex() else each for name, each in found.items()}
     return {name: each.double() for name, each in real.items() if each.layout is torch.strided}
 
