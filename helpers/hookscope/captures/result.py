@@ -61,6 +61,8 @@ class Capture(Result, Mapping[str, Layer]):
         by_layer = self._record.by_layer()
         if isinstance(name, nn.Module):
             name = self._name_of(name)
+        if not isinstance(name, str):
+            raise TypeError(f"a capture is indexed by a layer name or a module, not by {type(name).__name__}")
         if name in by_layer:
             return Layer(name, tuple(by_layer[name]))
         layer, mark, number = str(name).rpartition("#")

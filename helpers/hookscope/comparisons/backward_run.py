@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.censuses.census import census
 from hookscope.pytree import find_paths, keystr
+from hookscope.wrong_inputs import explain_input_errors
 
 __all__ = [
     "BackwardRun",
@@ -116,7 +117,8 @@ class BackwardRun:
             self.gradients[f"{shown}.grad"] = _copy(parameter.grad)
 
     def _go(self, module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        output = module(*inputs, **kwargs)
+        with explain_input_errors(module, inputs, kwargs):
+            output = module(*inputs, **kwargs)
         self.output = "tensor" if isinstance(output, Tensor) else type(output).__name__
         self.followed = isinstance(output, (Tensor, tuple))
         first = first_tensor(output, type(module).__name__)

@@ -109,7 +109,7 @@ def digit(label: int = 5, index: int = 0) -> Tensor:
 
     """
     images, labels = digits("test")
-    if label not in range(10):
+    if not isinstance(label, int) or label not in range(10):
         raise ValueError(f"no digit {label!r}. Pass 0 to 9")
     found = images[labels == label]
     if index not in range(len(found)):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker
-from hookscope.widgets.wrong_inputs import WrongInputError
+from hookscope.wrong_inputs import WrongInputError
 from tests.shared.awkward import Do
 
 FLAT = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
@@ -55,6 +55,57 @@ def test_a_wrong_input_is_refused_and_the_way_out_works(
     assert "\n" not in str(caught.value)
     assert len(hookscope.census(model)) == 0
     assert not LayerPicker(model, fixed(given)).problem
+
+
+class Reader(nn.Module):
+    """A model that takes token ids, as most language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.attend = nn.Embedding(9, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        return self.attend(x, x, x)[0].sum((1, 2))
+
+
+TOOLS: dict[str, Callable[[nn.Module, Any], object]] = {
+    "attention": hookscope.attention,
+    "profile": hookscope.profile,
+    "compare_backward_hooks": hookscope.compare_backward_hooks,
+    "sweep": lambda model, x: hookscope.sweep(model, x, layers="embed", source="zero", metric=lambda y: y[0]),
+    "LayerPicker": LayerPicker,
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS)
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("the cat", "Reader got a str and no tensor. Pass the token ids"),
+        (["the", "cat"], "Reader got a list and no tensor. Pass the token ids"),
+        (nn.Linear, "Reader got the class Linear and no tensor. Pass the tensors"),
+        (nn.Linear(2, 2), "Reader got a Linear and no tensor"),
+        (None, "the input is None. Pass the arguments of Reader"),
+        (np.zeros((1, 2)), "the input is a NumPy array of shape (1, 2), but Reader takes tensors"),
+        (torch.zeros(1, 2), "embed (Embedding) expects integers, but its input has dtype torch.float32. Pass x.long()"),
+        ({"ids": torch.zeros(1, 2)}, "the input is a dict with the keys 'ids'. Pass it as kwargs=inputs"),
+    ],
+    ids=["str", "strings", "class", "layer", "None", "array", "dtype", "dict"],
+)
+def test_each_tool_that_runs_the_model_says_what_is_wrong_with_an_input(
+    tool: Callable[[nn.Module, Any], object], given: Any, words: str
+) -> None:
+    model = Reader()
+    with pytest.raises(WrongInputError) as caught:
+        tool(model, given)
+    assert words in str(caught.value)
+    assert len(hookscope.census(model)) == 0
+
+
+def test_a_model_that_takes_text_gets_it() -> None:
+    reads = Do(lambda text: torch.tensor([[float(len(text))]]))
+    assert hookscope.profile(nn.Sequential(reads, nn.Linear(1, 1)), "the cat", repeats=1)["1"].flops == 2
 
 
 def test_a_picker_without_an_input_asks_for_one() -> None:

@@ -56,6 +56,10 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
     """
 
     def __init__(self, folder: str | Path, *, resuming: bool = False) -> None:
+        if not isinstance(folder, (str, Path)):
+            raise TypeError(
+                f"folder is of type {type(folder).__name__}. Pass the path that you passed to collect as to="
+            )
         self.folder = Path(folder)
         about = self.folder / ABOUT
         if not about.is_file():

@@ -20,6 +20,7 @@ from hookscope.pictures.tokens import check_tokens
 from hookscope.pictures.words import count_text
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.pytree import find_tensors
+from hookscope.wrong_inputs import explain_input_errors
 
 __all__ = ["attention"]
 
@@ -103,6 +104,7 @@ def _run_model(modules: Modules, mode: AttentionMode, args: Sequence[Any], kwarg
             # Any function mode makes torch compute these layers step by step, which shows their attention.
             stack.enter_context(BaseTorchFunctionMode())
         stack.enter_context(mode)
+        stack.enter_context(explain_input_errors(model, args, kwargs))
         stack.enter_context(explain_no_grad("attention", "Pass the part of the model that attends"))
         model(*args, **kwargs)
 

@@ -21,6 +21,7 @@ from hookscope.model_inputs import check_inputs, check_kwargs
 from hookscope.pictures.words import count_text
 from hookscope.preserve import preserve_rng_state
 from hookscope.pytree import find_tensors
+from hookscope.wrong_inputs import explain_input_errors
 
 __all__ = ["profile"]
 
@@ -85,7 +86,8 @@ def profile(
         )
     if len(hooked) < len(modules.names):
         job.notes.append("TorchScript modules take no hooks, so they count as part of the layer around them")
-    with job.before.preserve(), preserve_rng_state(model, args, kwargs), _restore_gradients(job):
+    explained = explain_input_errors(model, args, kwargs)
+    with explained, job.before.preserve(), preserve_rng_state(model, args, kwargs), _restore_gradients(job):
         for _ in range(warmup):
             job.time_plain()
         began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]]()

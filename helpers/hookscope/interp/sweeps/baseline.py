@@ -23,6 +23,7 @@ from hookscope.interp.sweeps.sites import Site
 from hookscope.layers import Modules
 from hookscope.preserve import ModelState, preserve_rng_state
 from hookscope.pytree import find_tensors
+from hookscope.wrong_inputs import explain_input_errors
 
 __all__ = ["Baseline", "collect_tensors", "summarize_error"]
 
@@ -226,7 +227,7 @@ def collect_tensors(
     """
     found: dict[Site, Tensor] = {}
     patches = [Patch(site, partial(_copy_tensor, found, site)) for site in sites]
-    with register_patches(patches):
+    with register_patches(patches), explain_input_errors(modules.model, inputs.args, inputs.kwargs):
         output = inputs.run(modules.model)
     for patch in patches:
         patch.check_calls(modules, runs)

@@ -33,7 +33,7 @@ from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import assets, show_errors
 from hookscope.widgets.code_panel import CodeWidget, write_output_code
 from hookscope.widgets.module_rows import format_warnings
-from hookscope.widgets.wrong_inputs import explain_input_errors
+from hookscope.wrong_inputs import explain_input_errors
 
 __all__ = ["TokenPicker"]
 

@@ -68,8 +68,11 @@ def check_batch_axis(names: Mapping[nn.Module, str], args: Sequence[Any], output
 def _find_reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
     if not args and not kwargs:
         return f"{type(model).__name__} got no input. Pass its arguments after the model"
-    if reason := _describe_other_types(model, [*args, *kwargs.values()]):
+    values = [*args, *kwargs.values()]
+    if reason := _describe_other_types(model, values):
         return reason
+    if isinstance(error, (TypeError, AttributeError)) and not find_tensors(values):
+        return _describe_no_tensor(model, values[0])
     names = {module: name for name, module in model.named_modules()}
     failed, given = _find_failure(error)
     if failed is None or given is None:
@@ -94,9 +97,19 @@ def _describe_other_types(model: nn.Module, values: Sequence[Any]) -> str:
             f"the input is a {type(values[0]).__name__} of length {len(values[0])}, not a tensor. Pass its tensors as "
             "arguments, *inputs, or as one batch, torch.cat(inputs)"
         )
+    if len(values) == 1 and isinstance(values[0], Mapping) and find_tensors(values[0]):
+        names = ", ".join(map(repr, list(values[0])[:3]))
+        return f"the input is a {type(values[0]).__name__} with the keys {names}. Pass it as kwargs=inputs"
     if values and values[0] is None:
         return f"the input is None. Pass the arguments of {type(model).__name__} after the model"
     return ""
+
+
+def _describe_no_tensor(model: nn.Module, value: object) -> str:
+    inside = value[0] if isinstance(value, (list, tuple)) and value else value
+    fix = "Pass the token ids of the text as a tensor; a tokenizer returns them" if isinstance(inside, str) else ""
+    kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return f"{type(model).__name__} got {kind} and no tensor. {fix or 'Pass the tensors that its forward takes'}"
 
 
 def _find_failure(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
