@@ -30,7 +30,7 @@ def gradient_flow(seen: Capture) -> Picture:
     """Draw the sizes of activations and gradients, call by call, on a logarithmic axis.
 
     Each call has one column. A mark shows the mean of the absolute values, and a line goes up to the largest one. The
-    share of exact zeros is below. `Picture.rows` has the numbers. Limits: https://hookscope.github.io/hookscope/limits/gradient_flow.html
+    share of exact zeros is below. `Picture.rows` has the numbers, and `Picture.notes` says where a NaN began. Limits: https://hookscope.github.io/hookscope/limits/gradient_flow.html
 
     Args:
         seen: a capture with tensors or with `stats=True`. With `gradients=True`, the drawing also shows gradients.
@@ -78,7 +78,31 @@ def gradient_flow(seen: Capture) -> Picture:
         ]
         rows.append(row | ({"note": ", ".join(bad)} if bad else {}))
     caption = f"{seen.title}: activations{' and gradients' if any(sizes['gradient']) else ''} of {len(calls)} calls"
-    return from_figure(_draw(calls, sizes), _in_words(calls, sizes), caption, rows, when_seen=True)
+    notes = _find_origins(calls, sizes)
+    return from_figure(_draw(calls, sizes), _in_words(calls, sizes), caption, rows, notes=notes, when_seen=True)
+
+
+def _find_origins(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> list[str]:
+    """Say where the first NaN or infinite value is: in call order, and in the order of the backward pass."""
+    outputs, gradients = (
+        [call for call, size in zip(calls, each, strict=True) if _count_bad(size)] for each in sizes.values()
+    )
+    notes = []
+    if outputs:
+        notes.append(
+            f"the first NaN or infinite value of the forward pass is in the output of {outputs[0].label or '(root)'!r}"
+        )
+    if gradients:
+        last = gradients[-1]
+        notes.append(
+            f"the backward pass began to have NaN or infinite values in the gradient of {last.label or '(root)'!r}. "
+            "The gradients of all later calls are finite, so look at the operations that use its output"
+        )
+    return notes
+
+
+def _count_bad(size: dict[str, float]) -> float:
+    return size.get("NaN", 0) + size.get("inf", 0)
 
 
 def _check_capture(seen: object) -> None:

@@ -167,6 +167,7 @@ class Picture:
         caption: a sentence below the image.
         rows: the values in the image, one mapping per row. It is copied.
         heading: the heading of the table.
+        notes: remarks about the image, one sentence each.
 
     Raises:
         ValueError: ``png`` is not a PNG, or ``alt`` is empty.
@@ -190,6 +191,7 @@ class Picture:
         caption: str = "",
         rows: Rows = (),
         heading: str = _HEADING,
+        notes: Iterable[str] = (),
     ) -> None:
         if not alt.strip():
             raise ValueError("alt is empty. Describe in a sentence what the image shows")
@@ -200,6 +202,7 @@ class Picture:
         self.caption = truncate(caption, _LINE)
         self.heading = heading
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
+        self.notes = tuple(notes)
 
     @cached_property
     def png(self) -> bytes:
@@ -213,7 +216,7 @@ class Picture:
         return png
 
     def __repr__(self) -> str:
-        return _text(self.caption or self.alt, self.rows)
+        return "\n".join([_text(self.caption or self.alt, self.rows), *format_notes(self.notes)])
 
     def to_html(self) -> str:
         """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the values as a folded table."""
@@ -221,7 +224,7 @@ class Picture:
         parts = ['<figure style="margin:0">', image]
         if self.caption:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
-        parts.append("</figure>")
+        parts.append(f"</figure>{paragraphs(format_notes(self.notes))}")
         if self.rows:
             parts.append(f"<details><summary>{_lines(self.heading)}</summary>\n{_html('', self.rows)}\n</details>")
         return "\n".join(parts)
@@ -258,6 +261,7 @@ def from_figure(
     *,
     dpi: float | None = None,
     heading: str = _HEADING,
+    notes: Iterable[str] = (),
     when_seen: bool = False,
 ) -> Picture:
     """Turn a matplotlib figure into a `Picture`, and close the figure.
@@ -271,6 +275,7 @@ def from_figure(
         rows: the values in the image.
         dpi: pixels per inch of ``figure.get_size_inches()``. By default that of the figure (matplotlib: 100).
         heading: the heading of the table.
+        notes: remarks about the image, one sentence each.
         when_seen: draw the figure only when the image is first needed. Do not change the figure until then.
 
     Raises:
@@ -283,7 +288,7 @@ def from_figure(
 
     """
     make = partial(_encode, figure, dpi)
-    return Picture(make if when_seen else make(), alt, caption, rows, heading)
+    return Picture(make if when_seen else make(), alt, caption, rows, heading, notes)
 
 
 def _encode(figure: Figure, dpi: float | None) -> bytes:

@@ -55,6 +55,34 @@ def test_nan_inf_dead_and_missing_are_said():
     assert "activation all zeros at dead" in gradient_flow(seen).alt
 
 
+@pytest.mark.parametrize("stats", [False, True])
+def test_the_note_names_the_layer_whose_gradient_is_the_first_nan(stats):
+    # The derivative of the root is infinite at 0. Times 0, it is NaN.
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), Do(lambda x: (0 * x).sqrt()), nn.Linear(2, 2))
+    with capture(net, gradients=True, stats=stats) as seen:
+        net(torch.ones(1, 2)).sum().backward()
+    flow = gradient_flow(seen)
+    (note,) = flow.notes
+    assert "in the gradient of '1'. The gradients of all later calls are finite" in note
+    assert f"note: {note}" in repr(flow)
+    assert "in the gradient of" in flow.to_html()
+    assert all(torch.isfinite(net[3].weight.grad).flatten())
+
+
+def test_the_note_names_the_layer_whose_output_is_the_first_nan():
+    net = nn.Sequential(nn.Linear(2, 2), Do(lambda x: 0 * x / 0), nn.Linear(2, 2))
+    with capture(net) as seen:
+        net(torch.ones(1, 2))
+    (note,) = gradient_flow(seen).notes
+    assert note == "the first NaN or infinite value of the forward pass is in the output of '1'"
+
+
+def test_there_is_no_note_where_all_values_are_finite():
+    with capture(net := doubling(), gradients=True) as seen:
+        net(torch.tensor([[3.0]])).sum().backward()
+    assert gradient_flow(seen).notes == ()
+
+
 @pytest.mark.parametrize("calls", [1, 3, 9, 10])
 def test_nothing_of_a_narrow_picture_is_cut(calls):
     net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(calls)])
