@@ -65,7 +65,12 @@ def test_importing_the_checks_of_a_chapter_loads_no_interp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "last"), [("hookscope", "interp.sweeps"), ("hookscope.widgets", "interp.widgets.token")]
+    ("module", "last"),
+    [
+        ("hookscope", "interp.sweeps"),
+        ("hookscope.widgets", "interp.widgets.token"),
+        ("hookscope.samples", "samples.textures"),
+    ],
 )
 def test_dir_has_the_public_names_alone_and_they_come_when_asked_for(module: str, last: str) -> None:
     code = (

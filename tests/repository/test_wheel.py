@@ -126,6 +126,18 @@ def test_the_library_alone_stays_light(wheel: Path) -> None:
     assert re.findall(r"^Version: (.*)", metadata, re.MULTILINE) == [hookscope.__version__]
 
 
+def test_the_wheel_brings_its_licences_and_names_the_versions_of_python(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        (metadata,) = (file.read(name).decode() for name in file.namelist() if name.endswith(".dist-info/METADATA"))
+        brought = {Path(name).name: file.read(name) for name in file.namelist() if ".dist-info/licenses/" in name}
+    assert brought == {name: (ROOT / name).read_bytes() for name in ("LICENSE", "LICENCES.md")}
+    versions = re.findall(r"^Classifier: Programming Language :: Python :: (3\.\d+)$", metadata, re.MULTILINE)
+    tested = re.findall(
+        r"python: (\[.+\])", (ROOT / ".github" / "workflows" / "systems.yml").read_text(encoding="utf-8")
+    )
+    assert [versions] == [*map(json.loads, {*tested})]
+
+
 def test_the_links_of_the_description_lead_somewhere(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         (metadata,) = (file.read(name).decode() for name in file.namelist() if name.endswith(".dist-info/METADATA"))

@@ -39,3 +39,8 @@ __all__ = [
     "texture",
     "texture_cnn",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
