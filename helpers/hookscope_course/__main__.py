@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 
@@ -54,7 +55,10 @@ def _show_progress(options: Options, more: list[str]) -> None:
 
 def _require_copy(copy: Path) -> Path:
     if not (copy / STATE_FOLDER).is_dir():
-        raise CopyError(f"{copy} is not a copy of the course. `{format_command('lab')}` creates one")
+        raise CopyError(
+            f"{copy} is not a copy of the course. `{format_command('lab')}` creates one. If your copy is in another "
+            "folder, name it: --to FOLDER"
+        )
     return copy
 
 
@@ -137,6 +141,7 @@ def _make_parser() -> argparse.ArgumentParser:
     strips.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK", help="it stays as it is")
     for each in (writes, packs):
         each.add_argument("chapters", nargs="*", help="the chapter numbers, e.g. 02 04")
+    parser.set_defaults(names=[*commands.choices])
     return parser
 
 
@@ -147,6 +152,13 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[:1] == ["lab"] and arguments[1:2] and not arguments[1].startswith("-"):
         # Not a positional argument: in `lab --port 8890` it would take the number.
         arguments = ["lab", f"--chapter={arguments[1]}", *arguments[2:]]
+    names = parser.get_default("names")
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
+        near = get_close_matches(arguments[0], names, n=1)
+        parser.error(
+            f"there is no command {arguments[0]!r}"
+            + (f"; did you mean {near[0]!r}?" if near else f". The commands are {', '.join(names)}")
+        )
     options, more = parser.parse_known_args(arguments)
     if more and options.command not in ("lab", "class"):
         parser.error(f"unknown: {' '.join(more)}")

@@ -183,6 +183,12 @@ def test_a_hand_out_is_never_laid_over_another(tmp_path: Path, capsys: Any) -> N
     assert not list((tmp_path / "monday").iterdir())
 
 
+def test_a_hand_out_is_a_folder_or_a_zip(tmp_path: Path, capsys: Any) -> None:
+    assert main(["handout", "02", "--to", str(tmp_path / "monday.txt")]) == 1
+    assert "monday.txt must end in .zip, or be a new folder. Type --to monday.zip" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_leaves_no_half_a_hand_out(small_disk: Path, capsys: Any) -> None:
     assert main(["handout", "02", "03", "04", "05", "11", "--to", str(small_disk / "monday")]) == 1
     assert "No space left on device" in capsys.readouterr().err
@@ -196,11 +202,21 @@ def test_no_such_chapter(command: list[str], capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "said"), [("rest", "'rest'; did you mean 'reset'?"), ("zzz", "'zzz'. The commands are lab, course")]
+)
+def test_no_such_command(typed: str, said: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main([typed, "03"])
+    assert f"there is no command {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("command", "said"),
     [
         (["slides"], "name the chapters, as in: hookscope slides 02 04"),
         (["handout", "--to", "x.zip"], "name the chapters, as in: make handout CHAPTERS='02 04' DEST=FILE.zip"),
         (["lab", "42"], "there is no chapter '42'"),
+        (["reset", "03", "--to", "nowhere"], "If your copy is in another folder, name it: --to FOLDER"),
         (["lab", "--prot=8910"], "JupyterLab has no option --prot; did you mean --port?"),
         (["class", "02", "--no-browsr"], "JupyterLab has no option --no-browsr; did you mean --no-browser?"),
         (["course", "--to", "."], "has other files in it. Choose an empty folder or a new one with --to FOLDER"),

@@ -25,13 +25,15 @@ def write_handout(numbers: Iterable[str], to: Path) -> list[Path]:
         What is in it.
 
     Raises:
-        CopyError: there is no such chapter (says which there are), or there is something already.
+        CopyError: there is no such chapter (says which there are), `to` has another ending, or it is already there.
 
     """
     pages = {path.name: make_edition(path) for path in map(find_chapter, numbers)}
     if not pages:
         way = "hookscope handout 02 04 --to FILE.zip" if IS_INSTALLED else "make handout CHAPTERS='02 04' DEST=FILE.zip"
         raise CopyError(f"name the chapters, as in: {way}")
+    if to.suffix not in ("", ".zip"):
+        raise CopyError(f"{to.name} must end in .zip, or be a new folder. Type --to {to.stem}.zip")
     if to.exists():
         raise CopyError(f"{to} already exists. Choose another name, or remove it")
     to.parent.mkdir(parents=True, exist_ok=True)
