@@ -129,10 +129,10 @@ def list_children(value: Any, *, objects: bool = True) -> list[tuple[KeyEntry, A
 def replace_at(value: Any, path: Path, new: Any) -> Any:
     """Return a copy of a nested value, of the same types and in the same order, with `new` at a path.
 
-    Only what is on the path is copied.
+    The copy shares everything that is not on the path.
 
     Raises:
-        LookupError: there is no such path. Of an attribute it is an `AttributeError`.
+        LookupError: there is no such path. If an attribute is missing, it is an `AttributeError`.
         TypeError: an object on the path computes its attribute, or shares its items with a copy of it.
 
     Example:

@@ -66,7 +66,7 @@ def check_q1(
         return Wrong(f"torch says: {error}. In the output, axis 0 is the text and axis 1 is the token")
     if not torch.equal(layer.given, asked):
         return Wrong(
-            "you changed the input of the layer; it should be the output, so register a forward hook and not a pre-hook"
+            "you changed the input of the layer; you should change its output, so register a forward hook"
         )
     if not torch.equal(layer.kept, 2 * asked):
         return Wrong("you wrote into the tensor that the layer returned; you should change a copy and return it")
@@ -191,13 +191,13 @@ def _wrong_share(
             "is the measure of the corrupted run",
         ),
         (there, "you returned the measure of the patched run; compare it with the measures of the other two runs"),
-        (there - low, "you returned the change of the measure; divide it by the full difference, `high - low`"),
+        (there - low, "you returned the change in the measure; divide it by the full difference, `high - low`"),
         (1 - expected, "you returned the share that is still missing; it should be the share that the patch restores"),
         ((back - low) / (high - low), f"you patched in the wrong direction; {direction}"),
         ((high - back) / (high - low), f"you patched in the wrong direction; {direction}"),
         (
             (patched(corrupted, rows, every) - low) / (high - low),
-            "you patched all rows; it should be only the row at `position`",
+            "you patched all rows; you should patch only the row at `position`",
         ),
         (
             there / low,

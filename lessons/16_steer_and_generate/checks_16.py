@@ -150,7 +150,7 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
             "`finally`"
         )
     if told and not called:
-        return Wrong("you did not call the model; the output of the model should train the vector")
+        return Wrong("you did not call the model; the loss should come from the output of the model")
     return Wrong(ERROR_HIDDEN) if told else None
 
 

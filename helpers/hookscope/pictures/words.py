@@ -55,7 +55,7 @@ def truncate(text: str, most: int) -> str:
 
 
 def html_of(text: str) -> str:
-    """Escape a text for HTML, and its invisible characters as `visible` does.
+    """Escape a text for HTML, and escape its invisible characters as `visible` does.
 
     Example:
         >>> html_of("<b>")
@@ -66,7 +66,7 @@ def html_of(text: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Shorten a label in the middle, to about `most` characters. The end is kept longer, because it says more.
+    """Shorten a label in the middle, to about `most` characters. The end keeps more, because it is more informative.
 
     Example:
         >>> shorten("encoder.layers.10.attention.output", 18)

@@ -61,7 +61,7 @@ def collect(
 
     The outputs stream into `.safetensors` files (shards), so memory holds one shard and one batch. Call it again with
     the same arguments to resume after an interruption. The model must be in `eval()`; it runs without gradients.
-    Limits, the file format and what a resumed call compares: https://hookscope.github.io/hookscope/limits/collect.html
+    The limits, the file format and the checks of a resumed call: https://hookscope.github.io/hookscope/limits/collect.html
 
     Args:
         model: the model. Batches are moved to the device of its first parameter.
@@ -296,7 +296,7 @@ class _Collector:
         return about | left_out | {"tensors": like, "samples": None}
 
     def _find_earlier(self) -> Activations | None:
-        """Return what an earlier call stored, if it matches this call; start the folder if there is nothing."""
+        """Return the activations of an earlier call, if they match this call; start the folder if there was none."""
         for part in self._folder.glob(".*.part"):  # left by a process that was killed
             part.unlink(missing_ok=True)
         if not (self._folder / ABOUT).is_file():

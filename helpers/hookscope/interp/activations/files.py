@@ -46,7 +46,7 @@ def refuse_pipes(path: Path) -> None:
 
 
 def expect(value: Any, *kinds: type) -> Any:
-    """Return a value that is of one of these types, and not of a class derived from them: a bool is no int here.
+    """Return a value that is of one of these types, and not of a class derived from them: a bool is not an int here.
 
     Raises:
         TypeError: it is of another type.

@@ -71,7 +71,7 @@ class OtherFindings:
 
 
 class AttentionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Looks at every operation of a pass, and finds SDPA calls and softmaxes between two products.
+    """Looks at every operation of a pass and finds SDPA calls and softmaxes between two products.
 
     A dispatch mode runs below autograd, so it also sees operations that C++ calls. The layer of an operation is the
     innermost `self` on the stack, so nothing is registered on the model.
@@ -293,7 +293,7 @@ def _choose_rule(func: Any) -> Rule | None:
 def _register_higher_order_operators() -> None:
     """Before torch 2.9, let operators that take functions, such as flex attention, run in this mode.
 
-    There each of them needs a rule for each class of modes, and raises without one.
+    In these releases, each of them needs a rule for each class of modes and raises an error without one.
     """
     if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
         return

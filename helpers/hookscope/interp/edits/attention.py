@@ -289,14 +289,14 @@ class _Named(str):
 def knock_out(
     layer_edit: LayerEdit, number: int, again: bool, crossed: bool, out: Tensor, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """Return what a call of scaled dot product attention returned, with edges cut.
+    """Return the output of a call of scaled dot product attention, with edges cut.
 
     Args:
         layer_edit: the edit.
         number: the number of this call of the layer.
         again: whether a checkpoint runs it again in backward.
         crossed: whether keys and queries come from different tensors.
-        out: what the call returned, (samples, heads, queries, width).
+        out: the output of the call, (samples, heads, queries, width).
         *args: the positional arguments of the call.
         **kwargs: its keyword arguments.
 
@@ -378,7 +378,7 @@ def _places(
 def _without(
     given: dict[str, Any], rows: Tensor, head: int, lines: list[int], keys: tuple[int, ...], old: Tensor, label: str
 ) -> Tensor:
-    """Compute what these queries of one head get without some keys; verify what they get with them."""
+    """Compute the output of these queries of one head without some keys; verify their output with all keys."""
     query, key, value = given["query"], given["key"], given["value"]
     of_keys = head // (query.shape[1] // key.shape[1])
     of_values = head // (query.shape[1] // value.shape[1])

@@ -30,7 +30,7 @@ __all__ = [
 def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
     """Find the module around a layer, or the layer itself, that has tokens before samples; None if there is none.
 
-    Modules of torch have an attribute `batch_first`. XLNet's model transposes its input, and its output back.
+    Modules of torch have an attribute `batch_first`. XLNet's model transposes its input and transposes its output back.
     """
     on_the_way = modules.path_to(name)
     for module in on_the_way:

@@ -120,7 +120,7 @@ class Edit(Result):
         self._add(layer, at, where, lambda kept: operations.swap(source, kept), source)
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
-        """Call a function with a copy of the values, and use what it returns; shape and dtype must stay the same."""
+        """Replace the values by the result of a function of a copy of them; shape and dtype must stay the same."""
         self._add(layer, at, where, operations.map_values(function))
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:

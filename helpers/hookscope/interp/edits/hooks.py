@@ -25,7 +25,7 @@ class NoCopyWhileHooked:
 
 
 class PassHooks(NoCopyWhileHooked):
-    """The hooks on the model itself: they count its passes, and find values from before an edit in what it returns.
+    """The hooks on the model itself: they count its passes and find values from before an edit in its output.
 
     Args:
         notes: notes for the user, as keys.
@@ -43,7 +43,7 @@ class PassHooks(NoCopyWhileHooked):
         self._old = WeakTensorKeyDictionary()  # with the name of the layer that returned it
 
     def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Count a pass, unless it recomputes what a checkpoint did not keep."""
+        """Count a pass, unless it recomputes the values that a checkpoint did not keep."""
         self.count += torch._C._current_graph_task_id() < 0
 
     def replace(self, layer: str, old: Any, new: Any, given: Any) -> None:

@@ -60,7 +60,7 @@ def tensors(value: Any) -> Iterator[tuple[Path, Tensor]]:
 
 
 def _step(key: Any) -> Any:
-    """Return what a user writes for a key."""
+    """Return a key in the form in which a user writes it."""
     if isinstance(key, MappingKey):
         return key.key
     return key.idx if isinstance(key, SequenceKey) else key.name

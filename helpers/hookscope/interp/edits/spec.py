@@ -68,7 +68,7 @@ class Operation:
         compute: takes the values and the context, and returns new values; it does not write to its arguments.
         foreign: whether the returned tensor may belong to other code.
         numbered: whether the result depends on the number of the call.
-        options: further arguments of the method, and what a capture kept of each call.
+        options: further arguments of the method, and the values that a capture stored for each call.
 
     """
 

@@ -254,7 +254,7 @@ def _real(mask: Any, start: int) -> Tensor | None:
 
 
 def _given(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Give what a function was called with by the names of its parameters."""
+    """Return the arguments of a call, by the names of the parameters."""
     try:
         bound = signature.bind_partial(*args, **kwargs)
     except TypeError:

@@ -24,8 +24,8 @@ class Reading:
         norm: [layers, tokens], the L2 norm of the stream.
         change: [layers, tokens], the norm of the change since the layer before, divided by the norm there. NaN if the
             input of the first layer is unknown.
-        attention, mlp: [layers, tokens], the norm of what the attention of the layer adds, and of what the rest of it
-            adds; None if the layer does not add these two.
+        attention, mlp: [layers, tokens], the norms of the vectors that the layer's attention and the rest of the layer
+            add; None if the layer does not add these two.
         words: [layers, tokens, up to 5], the IDs of the words with the highest logits, highest first; None without a
             lens.
         probabilities: the softmax probabilities of these words.
@@ -79,7 +79,7 @@ def read_streams(
         lens: turns a stream into logits.
         logits: the logits of the model for this sample, (tokens, words), or (words,) if it reads one position.
         ids: the token IDs of the text, (tokens,). They are ignored if an ID is not a word of the lens.
-        added: for each layer what its attention adds and what the rest of it adds; empty if it is unknown.
+        added: for each layer, the summands of its attention and of the rest of it; empty if they are unknown.
 
     """
     norm = torch.stack([stream.double().norm(dim=-1).cpu() for stream in streams])

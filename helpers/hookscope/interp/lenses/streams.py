@@ -60,7 +60,7 @@ class Streams:
         title, labels: the class of the model, and its blocks in call order; ``"block#2"`` is a second call.
         samples, tokens: the size of the batch, and the number of positions.
         lens, maps: the `Lens` or None, and all attention maps.
-        apart: whether each block returns its input + what its attention returns + what another module of it returns.
+        apart: whether each block returns the sum of its input, its attention's output and another module's output.
         ids: the token IDs, [batch, tokens], if the model got integers of this shape.
         causal: whether no token attends to a later one; None without a map.
         tokens_first: whether the streams of the model are (tokens, batch, width).
@@ -195,7 +195,7 @@ class Streams:
         return stream.transpose(0, 1) if self.tokens_first else stream
 
     def _take_apart(self) -> list[tuple[Tensor, Tensor]]:
-        """Return what attention and the rest of each block add; [] if a block does not add these two."""
+        """Return the summands of attention and of the rest of each block; [] if a block does not add these two."""
         assert self._calls is not None
         found, before = list[tuple[Tensor, Tensor]](), self._before
         looks = [each.layer for each in self.maps.values()]

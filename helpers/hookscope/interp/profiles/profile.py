@@ -42,9 +42,9 @@ def profile(
     """Measure time, FLOPs and memory of each layer on the CPU, in forward and in backward.
 
     Every layer that is called gets a row, with a total and its own part (`self`). Times are medians with quartiles
-    over `repeats` passes; a pass without hooks runs before each, so you see what the hooks add. The model runs in its
-    current mode, on copies of the inputs. Afterwards buffers, attributes, training flags, `.grad` and the random state
-    are restored, and no hook is left. Limits: https://hookscope.github.io/hookscope/limits/profile.html
+    over `repeats` passes. A pass without hooks runs before each, so you see how much time the hooks add. The model runs
+    in its current mode, on copies of the inputs. Afterwards buffers, attributes, training flags, `.grad` and the random
+    state are restored, and no hook is left. Limits: https://hookscope.github.io/hookscope/limits/profile.html
 
     Args:
         model: any module on the CPU that is not compiled.

@@ -201,7 +201,7 @@ class Profile(Result, Mapping[str, LayerProfile]):
         """Draw a bar for each layer below the bar of the layer around it, as wide as its share of the whole pass.
 
         Args:
-            of: what the width shows: the FLOPs, or the time of forward.
+            of: the quantity that the width shows, the FLOPs or the time of forward.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
