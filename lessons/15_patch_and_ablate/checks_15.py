@@ -65,9 +65,7 @@ def check_q1(
     except (IndexError, RuntimeError) as error:
         return Wrong(f"torch says: {error}. In the output, axis 0 is the text and axis 1 is the token")
     if not torch.equal(layer.given, asked):
-        return Wrong(
-            "you changed the input of the layer; you should change its output, so register a forward hook"
-        )
+        return Wrong("you changed the input of the layer; you should change its output, so register a forward hook")
     if not torch.equal(layer.kept, 2 * asked):
         return Wrong("you wrote into the tensor that the layer returned; you should change a copy and return it")
     if not isinstance(output, Tensor) or output.shape != x.shape:
