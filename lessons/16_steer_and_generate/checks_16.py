@@ -190,7 +190,7 @@ def _wrong_vector(
             "`loss.backward(inputs=[vector])` fills only `vector.grad`"
         )
     if not all(weight.requires_grad for weight in model.parameters()):
-        return Wrong("you switched off `requires_grad` of some weights; it should be as it was before")
+        return Wrong("you switched off `requires_grad` of a weight; it should be on, as before")
     width = model.tokens.embedding_dim
     if not isinstance(vector, Tensor) or vector.shape != (width,):
         found = f"shape {tuple(vector.shape)}" if isinstance(vector, Tensor) else type(vector).__name__
