@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +21,6 @@ from hookscope_course.practice.feedback_card import Card
 __all__ = [
     "draw_blocks",
     "draw_dead_units",
-    "half_once",
     "memory_of",
     "show_channels",
     "show_ledger",
@@ -102,32 +100,6 @@ def memory_of(tensor: Tensor) -> tuple[object, ...]:
     # The address alone is not enough: when a tensor is freed, another one may get its memory.
     storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
     return storage, tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride()
-
-
-def half_once(
-    skip: Callable[[Tensor], bool],
-) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """Return `pack` and `unpack` for `saved_tensors_hooks`: float32 is kept as bfloat16, with one copy of each tensor.
-
-    Args:
-        skip: tensors that stay as they are, such as weights.
-
-    """
-    copies: WeakValueDictionary[object, Tensor] = WeakValueDictionary()  # autograd alone keeps the copies
-
-    def pack(tensor: Tensor) -> Tensor:
-        if skip(tensor) or tensor.dtype != torch.float32:
-            return tensor.detach()
-        key = memory_of(tensor)
-        copy = copies.get(key)
-        if copy is None:
-            copy = copies[key] = tensor.detach().bfloat16()
-        return copy
-
-    def unpack(tensor: Tensor) -> Tensor:
-        return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-
-    return pack, unpack
 
 
 def draw_blocks(kept: Mapping[str, Sequence[tuple[int, int]]]) -> Picture:

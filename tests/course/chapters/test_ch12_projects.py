@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +13,6 @@ from hookscope import samples
 from hookscope_course.chapters.ch12_projects import (
     draw_blocks,
     draw_dead_units,
-    half_once,
     show_channels,
     show_ledger,
     show_push,
@@ -92,37 +90,3 @@ def test_the_network_with_an_accident_has_a_dead_layer() -> None:
     net.get_submodule("block2.relu").register_forward_hook(lambda module, args, output: fired.append(output > 0))
     net(samples.digits("test").images)
     assert not fired[0].any()
-
-
-def test_half_once_makes_one_copy_for_each_tensor_and_version() -> None:
-    pack, unpack = half_once(skip=lambda tensor: False)
-    tensor, integers = torch.randn(4, 3), torch.arange(3)
-    first = pack(tensor)
-    assert first.dtype == torch.bfloat16
-    assert pack(tensor.detach()) is first, "another Python object on the same memory"
-    assert pack(tensor[1:]) is not first, "a view of other values"
-    assert pack(tensor.t()) is not first
-    assert torch.equal(unpack(first), tensor.bfloat16().float())
-    tensor.mul_(2)
-    assert torch.equal(pack(tensor), tensor.bfloat16()), "the memory is the same, its values are not"
-    assert pack(integers).data_ptr() == integers.data_ptr()
-    assert half_once(skip=lambda tensor: True)[0](tensor).dtype == torch.float32
-
-
-def test_half_once_does_not_mistake_a_tensor_for_a_freed_one() -> None:
-    pack, _ = half_once(skip=lambda tensor: False)
-    kept, addresses = [], set[int]()
-    for value in range(50):
-        tensor = torch.full((1000,), float(value))
-        addresses.add(tensor.data_ptr())
-        kept.append(pack(tensor))
-        del tensor
-    assert len(addresses) < 50, "memory was used again, or this tests nothing"
-    assert [copy[0].item() for copy in kept] == [float(value) for value in range(50)]
-
-
-def test_half_once_keeps_nothing_alive() -> None:
-    pack, _ = half_once(skip=lambda tensor: False)
-    tensor = torch.ones(3)
-    copy = weakref.ref(pack(tensor))
-    assert copy() is None, "only autograd keeps what was packed"

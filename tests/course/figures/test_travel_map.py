@@ -72,6 +72,7 @@ def test_a_visit_tells_one_station_and_counts_guesses() -> None:
     assert "`export`: only ×10 stays, as you guessed. It returns 60, with 0 calls of the hook" in said
     assert "`prune`: fires, handle works, not as you guessed (left behind)." in said
     assert STATIONS["prune"].why not in said, "that is for the lesson, and for the map"
+    assert "Your map: `export`: only ×10 stays; `prune`: fires, handle works. Not visited yet: `deepcopy`, " in said
     assert journey.visit("export").kind == "right"
     assert journey.visit("prune").kind == "wrong"
     assert TravelMap().visit("prune").kind == "note"

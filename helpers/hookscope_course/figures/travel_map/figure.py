@@ -98,10 +98,17 @@ class TravelMap(HookWidget):
         where = " and ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
         said = [self._reason(name) for name in known]
         if len(known) == 1:
-            return Card(f"You are at {where}:", said[0], "wrong" if wrong else kind)
+            return Card(f"You are at {where}:", f"{said[0]}\n\n{self._list_stations()}", "wrong" if wrong else kind)
         lines = [f"- `{name}`: {words}" for name, words in zip(known, said, strict=True)]
         # One sign for several stations would be wrong for some of them; each line says it.
-        return Card(f"You have been at {where}.", "\n" + "\n".join(lines), "note" if wrong else kind)
+        text = "\n" + "\n".join(lines) + f"\n\n{self._list_stations()}"
+        return Card(f"You have been at {where}.", text, "note" if wrong else kind)
+
+    def _list_stations(self) -> str:
+        """The map in a line or two, for a card far below it."""
+        been = "; ".join(f"`{name}`: {FATES[self._outcomes[name].fate][0]}" for name in self.visited)
+        ahead = ", ".join(f"`{name}`" for name in STATIONS if name not in self.visited)
+        return f"Your map: {been}." + (f" Not visited yet: {ahead}." if ahead else "")
 
     def _reason(self, name: str) -> str:
         found, guess = self._outcomes[name], self.guesses.get(name)
