@@ -389,5 +389,5 @@ def _times(count: int) -> str:
 
 
 def _words(error: BaseException | None) -> str:
-    text = str(error).strip().partition("\n")[0]
+    text = str(error).strip().partition("\n")[0].partition(". ")[0]
     return f"{type(error).__name__}: {text}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterator
@@ -76,6 +75,13 @@ def shared_name() -> Any:
     return model
 
 
+def tied() -> Any:
+    """A layer that is not called, and shares its weight with one that is."""
+    model = hooked(net(lambda self, x: self.head(x)))
+    model.layer.weight = model.head.weight
+    return model
+
+
 def keeping() -> Any:
     """A hook that keeps the output with its graph."""
     kept: list[Tensor] = []
@@ -126,8 +132,8 @@ MODELS: dict[str, tuple[str, Callable[[], Any]]] = {
     "a ParameterList": (
         "never_called", lambda: hooked(net(lambda self, x: x * self.layer[0], nn.ParameterList([torch.ones(4)]))),
     ),
+    "a weight that another layer uses": ("not_reached", tied),
     "no hook": ("no_hook", net),
-    "a removed hook": ("no_hook", lambda: copy.deepcopy(net())),
     "a hook for state_dict()": (
         "no_hook", lambda: hooked(net(), lambda *_: None, "register_state_dict_pre_hook"),
     ),
@@ -171,6 +177,11 @@ def test_the_cause_is_first_and_its_line_is_python(name: str) -> None:
     for finding in found.findings:
         line = finding.write
         compile(f"{line}\n    pass" if line.endswith(":") else line, "", "exec")
+
+
+def test_a_write_of_the_hook_is_not_one_of_a_later_step() -> None:
+    found = hookscope.diagnose(hooked(net(), write), "layer", X)
+    assert [finding.cause for finding in found.findings] == ["wrote", "fires"]
 
 
 @pytest.mark.parametrize("cause", BESIDE)

@@ -190,18 +190,10 @@ def _draw(alt: str, diagnosis: Diagnosis | None, path: tuple[str, ...]) -> bytes
     if diagnosis:
         first = diagnosis.findings[0]
         shown = [diagnosis.caption, first.sentence, first.evidence, _line(first.write)]
-        for at, (text, look) in enumerate(
-            zip(shown, ({"color": MUTED}, {"weight": "bold"}, {}, {"family": "monospace"}), strict=True)
-        ):
-            figure.text(
-                0.01,
-                1 - (0.2 + 0.21 * at) / (tall + head),
-                shorten(text, 150),
-                va="center",
-                fontsize=9,
-                parse_math=False,
-                **look,
-            )
+        looks: tuple[dict[str, Any], ...] = ({"color": MUTED}, {"weight": "bold"}, {}, {"family": "monospace"})
+        for at, (text, look) in enumerate(zip(shown, looks, strict=True)):
+            y = 1 - (0.2 + 0.21 * at) / (tall + head)
+            figure.text(0.01, y, shorten(text, 150), va="center", fontsize=9, parse_math=False, **look)
     axes.set(xlim=(0, 110), ylim=(high * len(ends), 0))
     axes.set_axis_off()
     ink, soft, answered = INK, MUTED, HOOK
@@ -242,6 +234,7 @@ def _draw(alt: str, diagnosis: Diagnosis | None, path: tuple[str, ...]) -> bytes
             if at:
                 axes.axhline(high * at, color=DOOR, linewidth=1)
         yours = diagnosis is not None and path == (symptom, *(answer for _, answer in way))
-        look = {"weight": "bold", "bbox": {"boxstyle": "round", "fill": False, "edgecolor": HOOK}} if yours else {}
-        words(86, own, cure.cause, 40, fontsize=7.2, color=ink if yours else soft, **look)
+        outline: dict[str, Any] = {"boxstyle": "round", "fill": False, "edgecolor": HOOK}
+        mark: dict[str, Any] = {"weight": "bold", "bbox": outline} if yours else {}
+        words(86, own, cure.cause, 40, fontsize=7.2, color=ink if yours else soft, **mark)
     return from_figure(figure, alt).png
