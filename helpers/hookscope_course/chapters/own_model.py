@@ -35,8 +35,8 @@ class OwnModel:
     """A model, its inputs, and a layer for the hook of a chapter.
 
     The names are "photo", "sentences", "english" and "digits", which are trained, and "resnet18" and "gpt2", with
-    random weights. The model runs once, to find `layers`: those with weights that are called once, with a tensor, and return a
-    tensor.
+    random weights. The model runs once, to find `layers`: those with weights that are called once, with a tensor, and
+    return a tensor.
     The first convolution among them is `layer`; without a convolution, the first of them. `kinds` are the kinds of
     hooks that it takes.
 
