@@ -119,6 +119,11 @@ CASES = {
 }
 
 
+def mark_slow(name: str) -> Any:
+    """A name; if its model takes seconds in each chapter, with the mark of a slow test."""
+    return pytest.param(name, marks=pytest.mark.slow) if name in ("detector", "sentences") else name
+
+
 def run_cell(number: str, choose: Callable[[], OwnModel]) -> dict[str, Any]:
     """Run the cell of a chapter as it stands in the lesson; its names, and the value of its last line as `shown`."""
     tree = ast.parse(CELLS[number])
@@ -144,7 +149,7 @@ def patch_forward(monkeypatch: pytest.MonkeyPatch, layer: nn.Module, change: Cal
 
 
 @pytest.mark.parametrize("number", CELLS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [mark_slow(name) for name in CASES])
 def test_a_model_takes_the_place_of_the_digit_network(
     name: str, number: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -316,7 +321,7 @@ def test_a_model_that_cannot_take_the_place_is_refused_in_a_sentence(
     assert caught.value._render_traceback_() == [f"OwnModelError: {caught.value}"]
 
 
-@pytest.mark.parametrize("name", own_model._NAMED)
+@pytest.mark.parametrize("name", [mark_slow(name) for name in own_model._NAMED])
 def test_a_name_gives_a_model_that_all_cells_take(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     state = torch.get_rng_state()
     for number in CELLS:
