@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from hookscope import samples
+from hookscope_course.figures.chooser.figure import read_rows
 
 
 def test_a_correlation_does_not_see_brightness_and_contrast(says):
@@ -108,3 +109,26 @@ def test_a_frozen_network_needs_an_output_that_requires_grad(says):
         logits = frozen(samples.digit(1))
     assert torch.autograd.grad(logits[0, 8], kept[0])[0].any()
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_lines_to_copy_make_the_grad_cam_of_the_details(says, frozen):
+    says(
+        "with the mean, the map of the 5 that `samples.digit(5)` returns adds up to −2.9, while its logit is 13.5.",
+        "replaces the gradient of each channel by its mean over the positions, and then drops what is negative.",
+    )
+    (row,) = (row for row in read_rows() if row["want"] == "Make a Grad-CAM of a frozen network")
+    net, x = samples.digit_cnn().requires_grad_(not frozen), samples.digit(5)
+    copied = {"torch": torch, "model": net, "layer": net.block3, "x": x}
+    lines = row["lines"].replace("[0, 0]", "[0, 5]").replace("class 0", "class 5")
+    exec(lines, copied)
+    # The same without hooks: the network in two parts.
+    output = net.block3(net.block2(net.block1(x))).detach().requires_grad_()
+    logit = net.head(output)[0, 5]
+    (grad,) = torch.autograd.grad(logit, output)
+    summed = (grad.mean((2, 3))[:, :, None, None] * output).sum(1, keepdim=True)
+    assert (round(logit.item(), 1), round(summed.sum().item(), 1)) == (13.5, -2.9)
+    wanted = nn.functional.interpolate(summed.clamp(min=0), (28, 28), mode="bilinear")
+    torch.testing.assert_close(copied["cam"], wanted)
+    assert copied["cam"].shape == x.shape
+    assert not net.block3._forward_hooks

@@ -181,6 +181,9 @@ def names_of_a_reader(row: dict) -> dict[str, object]:
         return {"torch": torch, "model": model, "x": x}
     if "vision transformer" in row["want"]:
         model, x = model.append(FirstToken()), torch.randn(1, 1 + 14 * 14, 4)
+    if row["want"] == "Make a Grad-CAM of a frozen network":
+        x = torch.randn(3, 1, 8, 8)
+        model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2)).requires_grad_(False)
     if "pruned" in row["want"]:
         prune.l1_unstructured(model[0], "weight", 1)
     names = {"torch": torch, "model": model, "layer": model[0], "x": x, "loader": [x.detach(), x.detach()]}
