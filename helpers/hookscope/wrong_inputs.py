@@ -75,7 +75,7 @@ def _find_reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
         return _describe_no_tensor(model, values[0])
     names = {module: name for name, module in model.named_modules()}
     failed, given = _find_failure(error)
-    if failed is None or given is None:
+    if failed is None or given is None or given.is_nested:  # a nested tensor has no shape to compare
         return ""
     for x in find_tensors([args, kwargs]):
         first = next((module for module in names if _get_axes(module)), None)
