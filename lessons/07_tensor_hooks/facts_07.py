@@ -54,7 +54,7 @@ def test_the_repaired_loss_does_not_revive_a_constant_map(says):
         "The slope of the root is 500, so a gradient of about −999 arrives at `variance`.",
         "But the loss cannot revive this map",
     )
-    x = torch.full((4,), 5.0, requires_grad=True)
+    x = torch.full((8,), 5.0, requires_grad=True)
     variance = (x - x.mean()).square().mean()
     variance.retain_grad()
     ((variance + 1e-6).sqrt() - 1).square().backward()
