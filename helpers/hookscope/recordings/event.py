@@ -12,6 +12,21 @@ from hookscope.pictures.picture import as_text
 from hookscope.pytree import list_items, tree_map
 
 Shapes = tuple["Shapes", ...] | dict[str, "Shapes"] | str | int | None
+
+
+class Keywords(dict[str, Any]):
+    """The keyword arguments of a call, which are not a dict among its positional arguments.
+
+    Example:
+        >>> Keywords(mask=(2, 4))
+        **{'mask': (2, 4)}
+
+    """
+
+    def __repr__(self) -> str:
+        return f"**{super().__repr__()}"
+
+
 Phase = Literal["forward", "backward", "step"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -145,7 +160,8 @@ def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -
     except Exception:  # a container of another library can raise anything
         return type(value).__name__
     if isinstance(value, Mapping):
-        return {str(key): describe(item, depth + 1) for key, item in held}
+        found = {str(key): describe(item, depth + 1) for key, item in held}
+        return Keywords(found) if isinstance(value, Keywords) else found
     return tuple(describe(item, depth + 1) for item in held)
 
 

@@ -17,6 +17,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import BackwardHook
 
 from hookscope.layers import LateModules, ModuleMap, Modules, call_id, is_write_to_hooked
+from hookscope.pytree import find_tensors
+from hookscope.recordings.event import Keywords
 from hookscope.recordings.event_buffer import EventBuffer
 from hookscope.recordings.thread_state import ThreadState
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
@@ -66,7 +68,8 @@ class Recorder:
         self._kinds = kinds
         self.watcher = Watcher(buffer)
         self._calls = ModuleMap[int]()  # numbers given so far
-        self._early: set[tuple[str, int]] = set()  # calls without an input that requires grad
+        # Calls without an input that requires grad; the value says whether there is one in a container or by keyword.
+        self._early: dict[tuple[str, int | None], bool] = {}
         self._per_task = TaskLocal(ThreadState)
         self._has_backward_hooks = False
         self._noted_identity = False
@@ -248,7 +251,8 @@ class Recorder:
             )
         needs_grad = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
         if not (needs_grad and torch.is_grad_enabled()):
-            self._early.add((name, number))
+            inside = any(tensor.requires_grad for tensor in find_tensors([args, kwargs]))
+            self._early[name, number] = inside and torch.is_grad_enabled()
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
             self._buffer.note(
                 f"Hooks switch off the fused path of {self._describe(module)}. Without hooks, this layer can take "
@@ -304,11 +308,7 @@ class Recorder:
             if kind == "full_backward":
                 self._unmute()
                 if self._buffer.running:
-                    self._buffer.note(
-                        f"No input of layer {name or '(root)'} requires grad, so its full backward hooks fire early, "
-                        "before the hooks of the layers inside it. Call requires_grad_() on a floating-point input "
-                        "to change that."
-                    )
+                    self._buffer.note(_explain_early(name, self._early[name, calls.get(module)]))
             elif "full_backward" in self._kinds or self._buffer.running:
                 self._mute(module)
 
@@ -341,7 +341,7 @@ class Recorder:
             return
         stack, call, depth, value = self._state.open, self._calls.get(module, 0), 0, given[0]
         if kind == "forward_pre":
-            value = (*value, *filter(None, given[1:]))
+            value = (*value, *map(Keywords, filter(None, given[1:])))
             call, depth = self._coming(module), len(stack)
         elif kind == "forward":
             value = given[-1]
@@ -412,6 +412,21 @@ def _find_legacy_hook(model: nn.Module) -> str:
         if module._is_full_backward_hook is False and module._backward_hooks:
             return f"Layer {name or '(root)'} ({type(module).__name__}) has a legacy backward hook"
     return ""
+
+
+def _explain_early(name: str, is_inside: bool) -> str:
+    """Say why the full backward hooks of a layer fire before those of the layers inside it."""
+    layer, early = name or "(root)", "its full backward hooks fire early, before the hooks of the layers inside it"
+    if is_inside:
+        return (
+            f"The inputs of layer {layer} that require grad are in a container or passed by keyword. torch's full "
+            f"backward hooks look at tensors among the positional arguments only, so {early}. Pass such a tensor as an "
+            "argument of its own to change that."
+        )
+    return (
+        f"No input of layer {layer} requires grad, so {early}. Call requires_grad_() on a floating-point input to "
+        "change that."
+    )
 
 
 def _capitalize(text: str) -> str:

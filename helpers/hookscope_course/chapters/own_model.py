@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,9 @@ import hookscope
 from hookscope import samples
 from hookscope.captures import Capture
 from hookscope.extras import optional_import
+from hookscope.model_inputs import check_kwargs
 from hookscope.pictures import Table
+from hookscope.pictures.grid import FeatureGrid
 from hookscope.pytree import find_paths, find_tensors, keystr
 from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 
@@ -58,11 +60,17 @@ class OwnModel:
     """
 
     def __init__(
-        self, model: nn.Module | str = "photo", *args: Any, kwargs: Mapping[str, Any] | None = None, layer: str = ""
+        self,
+        model: nn.Module | str = "photo",
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        layer: str = "",
+        **_unknown: Never,
     ) -> None:
+        kwargs = check_kwargs(OwnModel, kwargs, _unknown)
         chosen, given = _load(model), bool(args or kwargs)
         self.model, self.classes = chosen.model, chosen.classes
-        self.args, self.kwargs = (args, dict(kwargs or {})) if given else (chosen.args, chosen.kwargs)
+        self.args, self.kwargs = (args, kwargs) if given else (chosen.args, chosen.kwargs)
         self.title = type(self.model).__name__
         _refuse_model(self.title, self.model)
         seen = self._run()
@@ -108,7 +116,7 @@ class OwnModel:
                 hookscope.find_layers(self.model, asked)
             except LookupError as error:
                 raise OwnModelError(str(error)) from error
-            why, some = misfits.get(asked, "it has no weights of its own"), ", ".join([*self.layers][:8])
+            why, some = misfits.get(asked, "it has no weight matrix of its own"), ", ".join([*self.layers][:8])
             raise OwnModelError(f"the hook cannot go on {self._describe(asked)}, because {why}. Choose one of {some}.")
 
         def rate(name: str) -> tuple[bool, bool]:
@@ -128,12 +136,10 @@ class OwnModel:
 
     def compare(self, before: Any, after: Any) -> Table:
         """Compare two outputs of the model, tensor by tensor."""
-        first, again = _list_tensors(before), _list_tensors(self.model(*self.args, **self.kwargs))
-        if any(
-            name not in again or not torch.allclose(tensor, again[name], 0, 0, True) for name, tensor in first.items()
-        ):
+        first, last = _list_tensors(before), _list_tensors(after)
+        one, other = (_list_tensors(self.model(*self.args, **self.kwargs)) for _ in range(2))
+        if any(not torch.equal(tensor.nan_to_num(), other[name].nan_to_num()) for name, tensor in one.items()):
             _say("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
-        last = _list_tensors(after)
         rows = [self._compare_tensors(name, first.get(name), last.get(name)) for name in first | last]
         return Table(rows, caption=f"The output of {self.title}, without the hook and with it")
 
@@ -144,12 +150,24 @@ class OwnModel:
             return row
         row["largest change"] = (new - old).abs().max().item()
         if "logits" in name or (old.dim() == 2 and not name):
-            for when, tensor in (("highest without", old), ("highest with", new)):
-                scores = tensor.reshape(-1, tensor.shape[-1])[-1]
-                best = int(scores.argmax())
-                sure = f"{self.classes[best]}, {scores.softmax(0)[best].item():.1%}" if self.classes else ""
-                row[when] = sure or f"index {best}"
+            pairs = [tensor.reshape(-1, tensor.shape[-1]) for tensor in (old, new)]
+            changed = (pairs[0].argmax(-1) != pairs[1].argmax(-1)).nonzero().flatten().tolist()
+            shown, count = (changed or [len(pairs[0]) - 1])[0], len(pairs[0])
+            for when, scores in zip(("highest without", "highest with"), pairs, strict=True):
+                best = int(scores[shown].argmax())
+                sure = f"{self.classes[best]}, {scores[shown].softmax(0)[best].item():.1%}" if self.classes else ""
+                row[when] = f"row {shown}: " * (count > 1) + (sure or f"index {best}")
+            if count > 1:
+                row["rows with another highest"] = f"{len(changed)} of {count}"
         return row
+
+    def draw(self, output: Tensor) -> FeatureGrid:
+        """Draw an output of the layer: a map for each channel of an image; else one map of the first sample."""
+        if output.dim() == 4:
+            return hookscope.feature_grid(output, title=f"What {self.name} returned")
+        axes = ("channel", "position") if isinstance(self.layer, _CONVS) else ("row", "feature")
+        whole = output if output.dim() == 2 else output[0]
+        return hookscope.feature_grid(whole, title=f"What {self.name} returned", axes=axes)
 
     def backward(self, output: Any) -> None:
         """Compute gradients of the largest value of an output. The `.grad` of the parameters does not change."""

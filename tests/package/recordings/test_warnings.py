@@ -32,6 +32,26 @@ def test_warnings_about_its_own_hooks_become_notes_and_filters_are_left_alone(ca
     assert list(warnings.filters) == filters
 
 
+def test_an_input_that_requires_grad_but_is_in_a_container_is_not_told_to_require_grad():
+    model = Net(lambda self, pair: self.fc(pair[0] + pair[1]), fc=nn.Linear(4, 2))
+    with record(model) as recording:
+        model((make_ones(1, 4), make_ones(1, 4))).sum().backward()
+    (note,) = recording.notes
+    assert note.startswith("The inputs of layer (root) that require grad are in a container")
+    assert "requires_grad_()" not in note
+
+
+def test_keyword_arguments_are_told_from_a_dict():
+    model = Net(lambda self, x=None, mask=None: self.fc((mask or x)["x"]), fc=nn.Linear(4, 2))
+    with record(model, kinds=("forward_pre",)) as recording:
+        model({"x": make_ones(1, 4)})
+        model(mask={"x": make_ones(1, 4)})
+    assert [event.given for event in recording.events if not event.name] == [
+        "args ({'x': (1, 4)},)",
+        "args (**{'mask': {'x': (1, 4)}},)",
+    ]
+
+
 def test_filters_set_inside_stay_and_do_not_bring_the_warnings_back():
     model = nn.Linear(4, 2)
     with warnings.catch_warnings():
