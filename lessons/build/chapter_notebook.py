@@ -321,8 +321,8 @@ def fill_stop_cells(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) ->
     stops = (cell for cell in cells if "stop" in cell.metadata.get("tags", []))
     for cell, after in zip(stops, sittings[1:], strict=True):
         cell.source = (
-            f"**A good place to stop.** The next part takes about {after}. When you come back, click into the next "
-            "cell and choose `Run` → `Run All Above Selected Cell`."
+            f"**A good place to stop.** The next part takes about {after}.\n\nWhen you come back, click into the "
+            "next cell and choose `Run` → `Run All Above Selected Cell`."
         )
 
 

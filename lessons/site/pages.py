@@ -133,6 +133,8 @@ def _make_cells(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iter
         if source.rstrip().endswith("\nprogress()"):
             yield make_text_cell(make_progress())
             continue
+        if "stop" in tags:
+            source = source.partition("\n\n")[0]  # the rest is about a kernel
         if cell["cell_type"] == "code":
             yield from _make_code_cells(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))
             continue

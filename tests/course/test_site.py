@@ -122,6 +122,7 @@ def test_every_reason_and_all_that_follows_it_is_in_its_fold(path: Path) -> None
             if re.search(r"^#{1,6} ", source, re.MULTILINE) or "stop" in each["metadata"].get("tags", []):
                 is_told = False
                 assert "**Why.**" not in source
+                assert "When you come back, click" not in source, "a page has no kernel"
                 assert depth == 0
             if "**Why.**" in source:
                 is_told, reasons = True, reasons + 1
