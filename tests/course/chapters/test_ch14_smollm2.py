@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
 from types import CodeType
 
 import pytest
@@ -50,7 +49,7 @@ def read_functions(chapter: int) -> CodeType:
     ],
 )
 def test_the_recording_is_what_the_cells_of_the_chapter_give(chapter: int, name: str, call: str) -> None:
-    names = {"functools": functools, "Counter": Counter, "hookscope": hookscope, "samples": samples, "torch": torch}
+    names = {"functools": functools, "hookscope": hookscope, "samples": samples, "torch": torch}
     names |= {"count_turned": smollm2.count_turned, "giving_stories": smollm2.giving_stories}
     exec(read_functions(chapter), names)
     made, recorded = eval(call, names), smollm2.read_back(name)

@@ -307,7 +307,7 @@ def dropout() -> nn.Module:
         (samples.digit_cnn, (), {}, "cannot run on these inputs: TypeError: .*images.* as in OwnModel.model, x."),
         (samples.digit_cnn, (FOUR,), {}, "cannot run on these inputs: RuntimeError: .*conv2d"),
         (samples.digit_cnn, (FIVE,), {"layer": "block9"}, "no layer 'block9'; did you mean 'block3'"),
-        (samples.digit_cnn, (FIVE,), {"layer": "block1"}, "block1 .* no weight matrix of its own. Choose one of block1.conv"),
+        (samples.digit_cnn, (FIVE,), {"layer": "block1"}, "block1 .* no weight matrix of its own. Choose one"),
         (lambda: "resnet81", (), {}, "no model 'resnet81'; did you mean 'resnet18'"),
         (lambda: "zzz", (), {}, "no model 'zzz'; the names are photo, sentences, english, digits, resnet18, gpt2"),
         (lambda: [FOUR], (), {}, "You can also pass a model and its inputs"),

@@ -25,7 +25,6 @@ PAGES = list_chapters(NOTEBOOKS)
 NOT_GIVEN_AWAY = {
     "00": {"block1, block2, block3": "the order in the model, which the text above names"},
     "02": {"2": "the weight of the layer, and its gradient"},
-    "05": {"0": "an index; and that the ReLU makes 0 is the premise"},
     "08": {
         "(root)": "it is the last one if the input requires grad",
     },
