@@ -386,7 +386,7 @@ def run_case(case: Case, around: Any) -> tuple[str, list[Tensor]]:
     return error, [t.detach() for t in results]
 
 
-def check_edits(make: Callable[[], Case], specs: list[Spec], grad: bool = True) -> str:
+def check_edits(make: Callable[[], Case], specs: list[Spec], grad: bool = True, rounding: float = 0) -> str:
     """Compare edits with hooks written by hand, to the bit; the type of the error that both raise, if they do."""
     case, other = make(), make()
     e = edit(case[0])
@@ -397,7 +397,8 @@ def check_edits(make: Callable[[], Case], specs: list[Spec], grad: bool = True) 
         expected_error, expected = run_case(other, edit_by_hand(other[0], specs))
     assert error == expected_error, specs
     assert len(found) == len(expected)
+    near: dict[str, Any] = {"rtol": rounding, "atol": rounding, "equal_nan": True}
     for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True, msg=lambda text: f"{specs}: {text}")
+        torch.testing.assert_close(mine, theirs, **near, msg=lambda text: f"{specs}: {text}")
     assert not len(census(case[0])) - len(census(other[0]))
     return error

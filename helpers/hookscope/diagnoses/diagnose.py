@@ -1,4 +1,4 @@
-"""Find out why a hook on a layer prints nothing, or prints the wrong values."""
+"""Run a model once, and sort the findings of the pass by what to mend first."""
 
 from __future__ import annotations
 

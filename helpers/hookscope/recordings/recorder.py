@@ -268,8 +268,8 @@ class Recorder:
             self._state.last = self._describe(module)
             if self._has_backward_hooks and torch.is_grad_enabled() and not self._noted_identity:
                 self._note_identity(module, args, output)
-            if self._has_backward_hooks and not isinstance(output, torch.Tensor | tuple):
-                what = type(output).__name__
+            if self._has_backward_hooks and not _has_tensor(output):
+                what = type(output).__name__ + (" without a tensor of its own" if isinstance(output, tuple) else "")
                 returns = f"{_capitalize(self._state.last)} returns a {what}"
                 self._buffer.note(
                     f"{returns}, so its full backward hooks cannot fire. They need a tensor or a tuple of tensors."
@@ -412,6 +412,13 @@ def _find_legacy_hook(model: nn.Module) -> str:
         if module._is_full_backward_hook is False and module._backward_hooks:
             return f"Layer {name or '(root)'} ({type(module).__name__}) has a legacy backward hook"
     return ""
+
+
+def _has_tensor(output: Any) -> bool:
+    """Whether torch's full backward hooks find a tensor in an output."""
+    return isinstance(output, torch.Tensor) or (
+        isinstance(output, tuple) and any(isinstance(each, torch.Tensor) for each in output)
+    )
 
 
 def _explain_early(name: str, is_inside: bool) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from posixpath import commonprefix
 from typing import Any, Never
 
 import torch
@@ -38,15 +40,14 @@ class OwnModel:
 
     The names are "photo", "sentences", "english" and "digits", which are trained, and "resnet18" and "gpt2", with
     random weights. The model runs once, to find `layers`: those with weights that are called once, with a tensor, and
-    return a tensor.
-    The first convolution among them is `layer`; without a convolution, the first of them. `kinds` are the kinds of
-    hooks that it takes.
+    return a tensor. The first convolution among them is `layer`; without a convolution, the first of them. `kinds` are
+    the kinds of hooks that it takes. `args` and `kwargs` are new copies each time, so a cache in them does not grow.
 
     Args:
         model: a module in eval mode, or a name.
         *args: positional arguments of the model.
         kwargs: keyword arguments of the model.
-        layer: the name of another layer.
+        layer: the name of another layer or block.
 
     Raises:
         OwnModelError: the hooks cannot run on this model or layer; says why, and what to type.
@@ -70,10 +71,11 @@ class OwnModel:
         kwargs = check_kwargs(OwnModel, kwargs, _unknown)
         chosen, given = _load(model), bool(args or kwargs)
         self.model, self.classes = chosen.model, chosen.classes
-        self.args, self.kwargs = (args, kwargs) if given else (chosen.args, chosen.kwargs)
+        self._inputs = (args, kwargs) if given else (chosen.args, chosen.kwargs)
+        self._used: dict[int, Any] = {}
         self.title = type(self.model).__name__
         _refuse_model(self.title, self.model)
-        seen = self._run()
+        seen = self._run(layer)
         misfits = {name: why for name in seen if (why := _find_misfit(seen, name))}
         misfits |= dict.fromkeys(seen.uncalled, "it is not called in a pass")
         self.layers = {name: self.model.get_submodule(name) for name in seen if name not in misfits}
@@ -91,9 +93,31 @@ class OwnModel:
             rest = f"; {others} more {'has' if others == 1 else 'have'} such a reason" if others else ""
             _say(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
 
-    def _run(self) -> Capture:
-        """Run the model once, and keep what each layer with weights got and returned."""
+    @property
+    def args(self) -> Any:
+        """The positional arguments, copied."""
+        return self._copy(0)
+
+    @property
+    def kwargs(self) -> Any:
+        """The keyword arguments, copied."""
+        return self._copy(1)
+
+    def _copy(self, place: int) -> Any:
+        try:
+            self._used[place] = copy.deepcopy(self._inputs[place])
+        except RuntimeError:  # torch copies no tensor that was computed from one that requires grad
+            self._used[place] = self._inputs[place]
+        return self._used[place]
+
+    def _run(self, asked: str) -> Capture:
+        """Run the model once, and keep what layers with weights, and the one asked for, got and returned."""
         names = [name for name, layer in hookscope.leaves(self.model).items() if _has_weights(layer)]
+        if asked and asked not in names:
+            try:
+                names += hookscope.find_layers(self.model, asked)
+            except LookupError as error:
+                raise OwnModelError(str(error)) from error
         if not names:
             raise OwnModelError(f"{self.title} has no layer with weights, so there is no layer for the hook.")
         try:
@@ -112,12 +136,9 @@ class OwnModel:
             name, why = next(iter(misfits.items()))
             raise OwnModelError(f"{self.title} has no layer for the hook: not {self._describe(name)}, because {why}.")
         if asked and asked not in self.layers:
-            try:
-                hookscope.find_layers(self.model, asked)
-            except LookupError as error:
-                raise OwnModelError(str(error)) from error
-            why, some = misfits.get(asked, "it has no weight matrix of its own"), ", ".join([*self.layers][:8])
-            raise OwnModelError(f"the hook cannot go on {self._describe(asked)}, because {why}. Choose one of {some}.")
+            near = sorted(self.layers, key=lambda name: -len(commonprefix([name, asked])))[:4]
+            why = f"the hook cannot go on {self._describe(asked)}, because {misfits[asked]}"
+            raise OwnModelError(f"{why}. Choose a layer near it, such as {', '.join(near)}.")
 
         def rate(name: str) -> tuple[bool, bool]:
             return not isinstance(self.layers[name], _CONVS), name in overwritten
@@ -140,6 +161,8 @@ class OwnModel:
         one, other = (_list_tensors(self.model(*self.args, **self.kwargs)) for _ in range(2))
         if any(not torch.equal(tensor.nan_to_num(), other[name].nan_to_num()) for name, tensor in one.items()):
             _say("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
+        if not any(tensor.numel() for tensor in (*first.values(), *last.values())):
+            _say(f"Both outputs of {self.title} are empty, so they cannot show whether the hook changes anything.")
         rows = [self._compare_tensors(name, first.get(name), last.get(name)) for name in first | last]
         return Table(rows, caption=f"The output of {self.title}, without the hook and with it")
 
@@ -148,7 +171,10 @@ class OwnModel:
         row: dict[str, object] = {"output": name or "the output", "shape": " → ".join(dict.fromkeys(shapes))}
         if old is None or new is None or old.shape != new.shape or not old.numel():
             return row
-        row["largest change"] = (new - old).abs().max().item()
+        if old.dtype == torch.float64:
+            row["largest change"] = (new - old).abs().max().item()
+        else:
+            row["different values"] = f"{int((new != old).sum())} of {old.numel()}"
         if "logits" in name or (old.dim() == 2 and not name):
             pairs = [tensor.reshape(-1, tensor.shape[-1]) for tensor in (old, new)]
             changed = (pairs[0].argmax(-1) != pairs[1].argmax(-1)).nonzero().flatten().tolist()
@@ -170,12 +196,15 @@ class OwnModel:
         return hookscope.feature_grid(whole, title=f"What {self.name} returned", axes=axes)
 
     def backward(self, output: Any) -> None:
-        """Compute gradients of the largest value of an output. The `.grad` of the parameters does not change."""
+        """Compute gradients of the largest value of each output. The `.grad` of the parameters does not change."""
         scores = [tensor for _, tensor in find_paths(output, objects=False) if tensor.requires_grad and tensor.numel()]
-        wanted = [*self.model.parameters(), *find_tensors([self.args, self.kwargs])]
+        wanted = [*self.model.parameters(), *find_tensors([*self._used.values()])]
         wanted = [tensor for tensor in wanted if tensor.requires_grad]
         if scores:
-            torch.autograd.grad(scores[0].max(), wanted, allow_unused=True)
+            best = [score.max() for score in scores if score.is_floating_point()] or [scores[0].abs().max()]
+            torch.autograd.grad(torch.stack([each.float() for each in best]).sum(), wanted, allow_unused=True)
+        elif any(tensor.requires_grad for _, tensor in find_paths(output, objects=False)):
+            _say(f"No gradient flows through {self.title}, because its output is empty: it detected nothing.")
         elif wanted:
             _say(f"No gradient flows through {self.title}, because its output does not require grad.")
         else:
@@ -248,7 +277,8 @@ def _list_tensors(output: Any) -> dict[str, Tensor]:
     """List the dense tensors of an output by where they are in it, without the caches of language models."""
     found = {keystr(path): tensor.detach().cpu() for path, tensor in find_paths(output, objects=False)}
     real = {name: torch.view_as_real(each) if each.is_complex() else each for name, each in found.items()}
-    return {name: each.double() for name, each in real.items() if each.layout is torch.strided}
+    kept = {name: each for name, each in real.items() if each.layout is torch.strided}
+    return {name: each.double() if each.is_floating_point() else each for name, each in kept.items()}
 
 
 @dataclass

@@ -231,8 +231,8 @@ def check_gradients(names: Any, model: nn.Module, case: Case, clean: Any, monkey
 
     layer = names["own"].layer
     patch_forward(monkeypatch, layer, keep)
-    first = next(each for each in find_tensors(model(*case.args, **case.kwargs)) if each.requires_grad)
-    first.max().backward()
+    outputs = [each for each in find_tensors(model(*case.args, **case.kwargs)) if each.requires_grad]
+    torch.stack([each.max().float() for each in outputs]).sum().backward()
     model.zero_grad()
     assert came[0].grad is not None
     row = next(row for row in names["shown"].rows if row["call"] == (case.layer or "(root)"))
@@ -307,7 +307,7 @@ def dropout() -> nn.Module:
         (samples.digit_cnn, (), {}, "cannot run on these inputs: TypeError: .*images.* as in OwnModel.model, x."),
         (samples.digit_cnn, (FOUR,), {}, "cannot run on these inputs: RuntimeError: .*conv2d"),
         (samples.digit_cnn, (FIVE,), {"layer": "block9"}, "no layer 'block9'; did you mean 'block3'"),
-        (samples.digit_cnn, (FIVE,), {"layer": "block1"}, "block1 .* no weight matrix of its own. Choose one"),
+        (lambda: Reader().eval(), (torch.tensor([[1, 2]]),), {"layer": "lstm"}, "lstm .* a tuple, .*such as head"),
         (lambda: "resnet81", (), {}, "no model 'resnet81'; did you mean 'resnet18'"),
         (lambda: "zzz", (), {}, "no model 'zzz'; the names are photo, sentences, english, digits, resnet18, gpt2"),
         (lambda: [FOUR], (), {}, "You can also pass a model and its inputs"),
@@ -357,3 +357,45 @@ def test_outputs_of_another_shape_are_not_subtracted(capsys: pytest.CaptureFixtu
     own = OwnModel("digits")
     rows = own.compare({"a": torch.ones(1, 3)}, {"a": torch.ones(1, 2), "b": torch.ones(1)}).rows
     assert rows == [{"output": "['a']", "shape": "(1, 3) → (1, 2)"}, {"output": "['b']", "shape": "missing → (1,)"}]
+
+
+class Growing(nn.Module):
+    """Appends its input to a cache that the caller passes, as a language model does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.block = nn.Sequential(nn.LayerNorm(2), nn.Identity())
+
+    def forward(self, x: Tensor, cache: list[Tensor]) -> Tensor:
+        cache.append(x)
+        return self.block(self.layer(torch.cat(cache)))
+
+
+def test_a_cache_in_the_inputs_does_not_grow(capsys: pytest.CaptureFixture[str]) -> None:
+    cache: list[Tensor] = []
+    names = run_cell("03", lambda: OwnModel(Growing().eval(), FOUR, cache))
+    assert names["before"].shape == names["after"].shape == (1, 2)
+    assert cache == []
+    assert "Two calls" not in capsys.readouterr().out
+
+
+def test_a_block_that_returns_a_tensor_can_be_chosen() -> None:
+    own = OwnModel(Growing().eval(), FOUR, [], layer="block")
+    assert own.layer is own.model.block
+
+
+def test_empty_outputs_are_not_taken_for_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            scores = self.layer(x)
+            return {"scores": scores[scores > 1e6], "labels": torch.zeros(0, dtype=torch.long)}
+
+    run_cell("03", lambda: OwnModel(Detector().eval(), FOUR))
+    assert "Both outputs of Detector are empty" in capsys.readouterr().out
+    run_cell("02", lambda: OwnModel(Detector().eval(), FOUR))
+    assert "its output is empty: it detected nothing" in capsys.readouterr().out

@@ -140,7 +140,7 @@ REFUSED = {
     "collect": "",
 }
 CHANGED = {
-    "a parameter returned, then changed": ("profile", "sweep", "attention"),
+    "a parameter returned, then changed": ("profile", "sweep", "attention", "diagnose"),
     "counting": ("lens", "attention"),
     "a module made during forward": ("attention",),
     "a module replaced during forward": ("attention",),

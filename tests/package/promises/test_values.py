@@ -230,6 +230,10 @@ def fitting(name: str, calls: list[EditableCall], to: str, number: int, kind: st
     return next((spec for spec in tries if spec is not None), None)
 
 
+# A matrix product rounds a tensor with other strides in another way on some processors.
+ROUNDED = {"channels_last": 1e-6}
+
+
 @pytest.mark.parametrize("every_end", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one end", "every end"])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in MODELS])
 def test_an_edit_is_what_hooks_written_by_hand_make(name: str, every_end: bool) -> None:
@@ -247,7 +251,7 @@ def test_an_edit_is_what_hooks_written_by_hand_make(name: str, every_end: bool) 
         ]
         for some in [specs] if name in LARGE else [[spec] for spec in specs]:
             if some:
-                errors.append(check_edit(MODELS[name], some))
+                errors.append(check_edit(MODELS[name], some, rounding=ROUNDED.get(name, 0)))
     assert "" in errors, "nothing was edited"
 
 
@@ -255,4 +259,4 @@ def test_a_function_that_writes_in_place_writes_to_values_of_its_own() -> None:
     name = "what layers return is in the memory of what they got, or saved for backward"
     calls = list_editable_calls(MODELS[name]())
     specs = [fitting(name, calls, to, number, "map, in place") for to in ENDS for number in range(9)]
-    check_each(specs, lambda spec: check_edit(MODELS[name], [spec]))
+    check_each(specs, lambda spec: check_edit(MODELS[name], [spec], rounding=ROUNDED.get(name, 0)))

@@ -41,6 +41,14 @@ def test_an_input_that_requires_grad_but_is_in_a_container_is_not_told_to_requir
     assert "requires_grad_()" not in note
 
 
+def test_a_tuple_without_a_tensor_of_its_own_is_said_to_hide_backward_hooks():
+    model = Net(lambda self, x: ([{"boxes": self.fc(x)}], {}), fc=nn.Linear(4, 2))
+    with record(model) as recording:
+        model(make_ones(1, 4))[0][0]["boxes"].sum().backward()
+    assert any("returns a tuple without a tensor of its own, so its full backward" in note for note in recording.notes)
+    assert "full_backward" in {event.kind for event in recording.events if event.name == "fc"}
+
+
 def test_keyword_arguments_are_told_from_a_dict():
     model = Net(lambda self, x=None, mask=None: self.fc((mask or x)["x"]), fc=nn.Linear(4, 2))
     with record(model, kinds=("forward_pre",)) as recording:
