@@ -98,7 +98,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "torch_hooks": ("torch has registered hooks itself.", "hookscope.census(model)"),
     "global_hooks": ("Global hooks fire for every module.", "handle.remove()"),
     "fires": ("Your hook runs in this pass.", "model(x)  # after you have registered the hook"),
-    "silent": ("Your hook does not run, and no reason was found.", 'hookscope.record(model, "{name}")'),
+    "silent": ("No reason was found.", 'hookscope.record(model, "{name}")'),
 }
 CAUSES = {cause: sentence for cause, (sentence, _) in _TABLE.items()}
 """Name -> sentence, in the order in which the rows of a diagnosis are sorted."""

@@ -50,6 +50,9 @@ class Diagnosis(Result):
     def __init__(self, layer: str, caption: str, findings: list[Finding], notes: tuple[str, ...] = ()) -> None:
         self.layer, self._caption, self.notes = layer, caption, notes
         order = list(CAUSES)
+        findings = findings or [
+            Finding.of("silent", "the layer was called; hooks on its parameters are not watched", layer)
+        ]
         self.findings = tuple(sorted(findings, key=lambda finding: order.index(finding.cause)))
 
     @property
@@ -200,7 +203,8 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
             yield Finding.of("registered_again", f"{shown} is registered {_times(count)}, as {kind} hook", name)
     for entry, variable, value in _late_names(seen, name, hooks):
         yield Finding.of("late_name", f"{_named(entry)} reads {variable}, which is {value!r}", name)
-    if seen.kept and any(run.fired and run.entry.kind == "forward" for run in seen.hooks):
+    has_raised = seen.error is not None or any(run.error is not None for run in seen.hooks)
+    if seen.kept and not has_raised and any(run.fired and run.entry.kind == "forward" for run in seen.hooks):
         yield Finding.of("keeps_graph", "it requires grad, and nothing of the pass is needed now", name)
     if seen.new_hooks:
         yield Finding.of(

@@ -234,6 +234,7 @@ def _leave_no_trace(modules: Modules, *given: Any) -> Iterator[None]:
     """Restore the model, its gradients and the random numbers, and show no warnings or prints of the pass."""
     grads = [(each, each.grad) for each in modules.model.parameters()]
     with (
+        _lend_buffers(modules.model),
         preserve_model(modules.model, attributes=True),
         preserve_rng_state(modules.model, *given),
         warnings.catch_warnings(action="ignore"),
@@ -247,6 +248,23 @@ def _leave_no_trace(modules: Modules, *given: Any) -> Iterator[None]:
         finally:
             for each, grad in grads:
                 each.grad = grad
+
+
+@contextmanager
+def _lend_buffers(model: nn.Module) -> Iterator[None]:
+    """Put copies in place of the buffers, so that a graph of the user that needs the buffers still runs backward."""
+    copies: dict[int, Tensor] = {}
+    before = [(module, dict(module._buffers)) for module in model.modules()]
+    try:
+        for module, buffers in before:
+            for name, buffer in buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = copies.setdefault(id(buffer), buffer.detach().clone())
+        yield
+    finally:
+        for module, buffers in before:
+            module._buffers.clear()
+            module._buffers.update(buffers)
 
 
 class _WeightUse(TorchFunctionMode):

@@ -280,3 +280,31 @@ def test_refused() -> None:
         hookscope.diagnose(nn.DataParallel(net()), "module.layer", X)
     with pytest.raises(TypeError, match=r"layer is of type int\. Pass the name of one layer"):
         hookscope.diagnose(net(), 0, X)  # type: ignore[arg-type]
+
+
+def test_a_graph_of_the_user_still_runs_backward() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    loss = model(torch.randn(5, 3)).sum()
+    mean = model[1].running_mean
+    hookscope.diagnose(model, "0", torch.randn(5, 3))
+    assert model[1].running_mean is mean
+    loss.backward()
+
+
+def test_a_hook_on_a_parameter_alone_is_said_not_to_be_watched() -> None:
+    layer = nn.Linear(3, 2)
+    layer.weight.register_hook(lambda grad: None)
+    found = hookscope.diagnose(nn.Sequential(layer), "0", torch.ones(1, 3))
+    assert found.cause in ("silent", "no_hook")
+    assert found.findings[0].evidence
+
+
+def test_an_exception_is_no_sign_of_a_kept_graph() -> None:
+    def divide(module: nn.Module, args: object, output: object) -> None:
+        1 / 0  # noqa: B018
+
+    layer = nn.Linear(3, 2)
+    layer.register_forward_hook(divide)
+    causes = [each.cause for each in hookscope.diagnose(nn.Sequential(layer), "0", torch.ones(1, 3)).findings]
+    assert causes[0] == "hook_raised"
+    assert "keeps_graph" not in causes
