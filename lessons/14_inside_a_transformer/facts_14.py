@@ -151,8 +151,8 @@ def test_llama_passes_hidden_states_by_name_to_its_attention(says):
 
 def test_what_smollm2_does(says):
     says(
-        "It is a Llama with 30 blocks of nine heads, it was made for laptops, and it knows 49,152 tokens.",
-        "At the end, it gives *Anna* a probability of 0.82.",
+        "It is a Llama with 30 blocks of nine heads, and its vocabulary has 49,152 tokens.",
+        "*Anna* is right, and it has a probability of 0.82.",
         "about half of the 270 heads give it more than half of their weight.",
         "at least five heads look mostly at the previous token, and at least three at the word after the earlier "
         "occurrence.",

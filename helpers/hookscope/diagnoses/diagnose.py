@@ -146,10 +146,14 @@ def _count(hooks: list[Any]) -> str:
 
 def _diagnose_stranger(modules: Modules, layer: nn.Module) -> Diagnosis:
     """Diagnose a module that is not in the model."""
-    near = [name for module, name in modules.names.items() if type(module) is type(layer)]
-    near.sort(key=lambda name: not _alike(modules.model.get_submodule(name), layer, torch.Tensor.size))
+    same = [name for module, name in modules.names.items() if type(module) is type(layer)]
+    alike = [name for name in same if _alike(modules.model.get_submodule(name), layer, torch.Tensor.size)]
+    near = alike or (same if len(same) == 1 else [])
     hooks = [entry for entry in census(layer, include_global=False) if not entry.by_torch]
-    there = f"the model calls a different one, {near[0]!r}" if near else "the model has no layer of this class"
+    there = "the model has no layer of this class"
+    if same:
+        which = repr(near[0]) if near else f"one of {', '.join(map(repr, same[:4]))}"
+        there = f"the model calls a different one, {which}"
     evidence = f"{_count(hooks)} on this {kind_of(layer)}, but {there}"
     found = Finding.of("not_in_model", evidence, "", other=as_code(near[0] if near else "layer"))
     return Diagnosis("", f"{kind_of(modules.model)}: a {kind_of(layer)} from elsewhere, {_count(hooks)}", [found])

