@@ -5,6 +5,7 @@ import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +99,16 @@ def test_rank_0_can_validate_alone(says, two: Any):
 
 def test_a_wrapper_that_nobody_keeps_averages_nothing(says, two: Any):
     says("`DDP(net)(x).sum().backward()` does not average the gradients, because no variable keeps the wrapper alive.")
+    says("With DDP's default options, there is no error.")
 
-    def gradient() -> float:
+    def gradient(**options: bool) -> float:
         layer, x = nn.Linear(1, 1), torch.full((1, 1), 2.0 + 2 * dist.get_rank())
-        DistributedDataParallel(layer)(x).sum().backward()
+        DistributedDataParallel(layer, **options)(x).sum().backward()
         return layer.weight.grad.item()
 
     assert two.run(gradient) == [2, 4]
+    with pytest.raises(ranks.RankError, match="reducer"):
+        two.run(partial(gradient, find_unused_parameters=True))
 
 
 def test_fsdp2_runs_hooks_after_the_reduction(says, two: Any):
@@ -197,6 +201,32 @@ def test_a_full_tensor_needs_all_ranks(says, two: Any):
     for of in ("weight", "gradient"):
         with pytest.raises(ranks.RankError, match="waited"):
             two.run(fetch, of, 1)
+
+
+def test_a_full_backward_hook_finds_a_plain_weight_under_fsdp2(says, two: Any):
+    says(
+        "In a full backward hook, the weight is whole again, but it is a plain parameter without `full_tensor()`.",
+        "There, its `.grad` holds the gradient of this rank.",
+    )
+
+    def look() -> list[Any]:
+        from torch.distributed.fsdp import fully_shard
+
+        net, found = nn.Sequential(nn.Linear(1, 2, bias=False), nn.Linear(2, 2)), list[Any]()
+        nn.init.constant_(net.get_parameter("1.weight"), 1.0)
+        fully_shard(net[0])
+        fully_shard(net)
+
+        def note(layer: nn.Module, grad_input: Any, grad_output: Any) -> None:
+            weight = layer.get_parameter("weight")
+            assert weight.grad is not None
+            found.extend([len(weight), hasattr(weight, "full_tensor"), weight.grad.flatten().tolist()])
+
+        net[0].register_full_backward_hook(note)
+        net(torch.full((1, 1), 3.0 + dist.get_rank(), requires_grad=True)).sum().backward()
+        return found
+
+    assert two.run(look) == [[2, False, [6, 6]], [2, False, [8, 8]]]
 
 
 def test_numbers_are_read_in_ones_own_shape(says, two: Any):
