@@ -107,7 +107,11 @@ def two_layers() -> nn.Sequential:
 
 @pytest.mark.parametrize(("reentrant", "again"), [(True, ["0", "1"]), (False, ["0"])])
 def test_a_checkpoint_runs_layers_again_in_the_backward_pass(says, reentrant: bool, again: list[str]):
-    says("so it runs the layers again, together with their hooks.")
+    says(
+        "so it runs layers again, together with their hooks.",
+        "With `use_reentrant=False`, it stops when it has all the outputs that it needs. So a forward hook on the last "
+        "layer is called only once.",
+    )
     net, fired = two_layers(), list[str]()
     for name, layer in net.named_children():
         layer.register_forward_hook(lambda module, args, output, name=name: fired.append(name))
