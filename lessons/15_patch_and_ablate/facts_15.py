@@ -5,6 +5,7 @@ from torch import Tensor
 
 import hookscope
 from hookscope import samples
+from hookscope_course.chapters.ch14_smollm2 import giving_stories
 from hookscope_course.chapters.ch15_sentence_sweep import recall, recall_pairs, share_of_rows
 from hookscope_course.chapters.ch15_stories import gift_stories, repeated_rows
 
@@ -89,3 +90,37 @@ def test_other_pairs_of_sentences(says):
     assert round(min(min(own[:5]) for own, _ in shares), 2) >= 0.85
     assert round(max(own[5] for own, _ in shares), 2) <= 0.7
     assert round(max(max(others) for _, others in shares), 2) <= 0.16
+
+
+@torch.no_grad()
+def test_two_rows_share_the_name_after_block_20(says):
+    says(
+        "At block 20, each of the two rows has a part of the information. In this story, neither row is enough there, "
+        "but both together are.",
+        "The lens of chapter 14 did not put *Anna* first before block 29,",
+    )
+    model, tokenizer = samples.english_lm()
+    stories, blocks = giving_stories(), [f"model.layers.{block}" for block in (20, *range(23, 30))]
+    clean, corrupted = (dict(tokenizer(texts, return_tensors="pt")) for texts in (stories.clean, stories.corrupted))
+    right, wrong = (
+        torch.tensor([tokenizer(f" {name}").input_ids[0] for name in names])
+        for names in (stories.getters, stories.givers)
+    )
+    with hookscope.capture(model, *blocks) as seen:
+        model(**clean)
+
+    def lead(*positions: int) -> Tensor:
+        with hookscope.edit(model) as changes:
+            for position in positions:
+                row = seen[blocks[0]].output[:, position]
+                changes.set(blocks[0], row, hookscope.at[:, position])
+            logits = model(**corrupted).logits[:, -1]
+        return (logits.gather(1, right[:, None]) - logits.gather(1, wrong[:, None]))[:, 0]
+
+    none, giver, last, both = lead(), lead(9), lead(13), lead(9, 13)
+    assert (giver[0] < 0, last[0] < 0) == (True, True)
+    assert (both > 3).all()
+    assert (torch.minimum(giver, last) - none > 1).all(), "each row brings a part, in all eight stories"
+    for block in blocks[1:]:
+        words = model.lm_head(model.model.norm(seen[block].output[0, -1]))
+        assert (words.argmax() == right[0]) == (block == "model.layers.29")
