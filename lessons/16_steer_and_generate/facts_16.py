@@ -182,8 +182,20 @@ def test_a_reentrant_checkpoint_needs_the_hook_on_the_embedding(says):
         loss(asked=False, reentrant=True).backward()
 
 
-def test_no_text_of_smollm2_hangs_on_a_rounding(says):
-    says("SmolLM2 of chapter 14 gets four kind texts and four unkind ones.")
+BEGINNINGS = (
+    "My new phone is", "The hotel room was", "Our teacher is", "The book that I read was", "My neighbor is",
+    "The meeting this morning was", "The city where I live is", "The garden behind our house is", "The train ride was",
+)  # fmt: skip
+"""Nine texts to steer; with the vector of the chapter at strength -2, three of them continue with bad news."""
+
+
+def test_what_steers_smollm2(says):
+    says(
+        "SmolLM2 of chapter 14 gets four kind texts and four unkind ones.",
+        "The row of the first token is a hundred times as long as any other row,",
+        "Two of the eight texts are about food, and none is about the weather.",
+        "of nine more, such as *The train ride was*, three continue with *a nightmare*, and six with no bad news.",
+    )
     lesson = Path(__file__).with_name("lesson.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^kind = .*?^    return english, tokenizer, mean_row[^\n]*", lesson, re.DOTALL | re.MULTILINE)
     names = {"functools": functools, "hookscope": hookscope, "samples": samples, "torch": torch}
@@ -195,4 +207,16 @@ def test_no_text_of_smollm2_hangs_on_a_rounding(says):
             with hookscope.edit(model) as changes, torch.no_grad():
                 changes.add("model.layers.16", float(strength.split()[1]) * vector)
                 first, second = model(ids).logits[0, -11:-1].topk(2).values.T
-            assert (first - second).min() > 0.02, text
+            assert (first - second).min() > 0.02, "no text hangs on a rounding"
+    for text in (*names["kind"], *names["unkind"]):  # type: ignore[misc]
+        with hookscope.capture(model, "model.layers.16") as seen, torch.no_grad():
+            model(**tokenizer(text, return_tensors="pt"))
+        lengths = seen["model.layers.16"].output[0].norm(dim=1)
+        assert lengths[0] > 100 * lengths[1:].max()
+    continued = list[str]()
+    for text in BEGINNINGS:
+        with hookscope.edit(model) as changes:
+            changes.add("model.layers.16", -2 * vector)
+            tokens = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=10, do_sample=False)
+        continued.append(tokenizer.decode(tokens[0])[len(text) :])
+    assert [text.startswith(" a nightmare") for text in continued].count(True) == 3, continued
