@@ -12,7 +12,7 @@ def test_what_pushes_do_to_other_lists(says):
         "Its answer therefore never appears on the original list.",
         "because the thing differs from list to list.",
         "Without the hook, all of them do.",
-        "A shorter vector does less harm.",
+        "If you make this vector shorter, it does less harm.",
     )
     lm, vectors = cloakroom_lm(), list[torch.Tensor]()
     for seed, name in ((1, "Clara"), (2, "Paul")):
