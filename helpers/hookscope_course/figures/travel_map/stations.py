@@ -88,7 +88,7 @@ STATIONS: dict[str, Station] = {
         "checkpoint(model, x)",
         "The model runs in a checkpoint, and then backward() runs.",
         True,
-        "A checkpoint does not store the outputs of layers. So backward() runs this layer again, together with its hook.",
+        "A checkpoint does not store outputs of layers. So backward() runs this layer again, together with its hook.",
         "called 2×, once in backward()",
     ),
     "autocast": Station(
