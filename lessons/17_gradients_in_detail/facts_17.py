@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
+
+from hookscope import samples
 
 
 def ends_of(layer: nn.Module, loss: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -163,3 +167,38 @@ def test_hooks_on_modules_in_a_second_pass(says):
         assert (second_derivative(two), len(fired)) == (second, 2 - place)
     with x.register_hook(lambda grad: 2 * grad):
         assert second_derivative(lambda x: x**4) == 48
+
+
+def test_the_upper_rows_count_more_after_60_steps(says):
+    says(
+        "The parts show you that the first step takes almost nothing from the upper rows.",
+        "after 60 steps of Adam, the upper 14 rows make up 9 % to 50 % of the norms, from each of ten "
+        "initializations that we tried.",
+    )
+    images, labels = samples.digits("train")
+    rows = images.double()[:, 0].unbind(1)
+
+    def upper_share(cell: nn.RNNCell, head: nn.Linear) -> float:
+        """Return the part of the norms that belongs to the first 14 steps, for 64 digits."""
+        state, aliases = torch.zeros(64, 32).double(), list[Tensor]()
+        for row in rows:
+            aliases.append(cell.weight_hh.view_as(cell.weight_hh))
+            state = functional_call(cell, {"weight_hh": aliases[-1]}, (row[:64], state))
+        grads = torch.autograd.grad(F.cross_entropy(head(state), labels[:64]), aliases)
+        norms = torch.stack([grad.norm() for grad in grads])
+        return (norms[:14].sum() / norms.sum()).item()
+
+    for seed in range(10):
+        torch.manual_seed(seed)
+        cell, head = nn.RNNCell(28, 32).double(), nn.Linear(32, 10).double()
+        before = upper_share(cell, head)
+        optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()], lr=0.003)
+        for batch in torch.randint(0, len(labels), (60, 64)):
+            state = torch.zeros(64, 32).double()
+            for row in rows:
+                state = cell(row[batch], state)
+            optimizer.zero_grad()
+            F.cross_entropy(head(state), labels[batch]).backward()
+            optimizer.step()
+        assert before < 0.005, seed
+        assert 0.09 < upper_share(cell, head) < 0.5, seed
