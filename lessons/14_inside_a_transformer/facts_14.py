@@ -152,7 +152,10 @@ def test_llama_passes_hidden_states_by_name_to_its_attention(says):
 def test_what_smollm2_does(says):
     says(
         "It is a Llama with 30 blocks of nine heads, and its vocabulary has 49,152 tokens.",
-        "*Anna* is right, and it has a probability of 0.82.",
+        "Its 135 million parameters take 540 MB of memory.",
+        "*Anna* is right, and the model gives it a probability of 0.82.",
+        "After *ball*, the lens puts *to* first from block 24 on, and after the first *Ben*, it puts the comma first "
+        "from block 14 on.",
         "about half of the 270 heads give it more than half of their weight.",
         "at least five heads look mostly at the previous token, and at least three at the word after the earlier "
         "occurrence.",
@@ -160,9 +163,17 @@ def test_what_smollm2_does(says):
     model, tokenizer = samples.english_lm()
     config = model.config
     assert (config.num_hidden_layers, config.num_attention_heads, config.vocab_size) == (30, 9, 49_152)
+    parameters = list(model.parameters())
+    assert round(sum(each.numel() for each in parameters) / 1e6) == 135
+    assert round(sum(each.nbytes for each in parameters) / 1e6, -1) == 540
     batch = dict(tokenizer("When Anna and Ben went to the park, Ben gave the ball to", return_tensors="pt"))
-    with torch.no_grad():
+    with torch.no_grad(), hookscope.capture(model, "model.layers.*") as seen:
         probabilities = model(**batch).logits[0, -1].softmax(-1)
+    words = torch.stack([model.lm_head(model.model.norm(seen[name].output[0])).argmax(-1) for name in seen])
+    for position, word, first in ((12, " to", 24), (3, ",", 14)):
+        assert [tokenizer.decode(token) == word for token in words[:, position]] == [
+            block >= first for block in range(30)
+        ]
     assert abs(float(probabilities[tokenizer(" Anna")["input_ids"][0]]) - 0.82) < 0.005
     again = torch.arange(20, 39)
     for seed in range(3):

@@ -93,11 +93,10 @@ def test_other_pairs_of_sentences(says):
 
 
 @torch.no_grad()
-def test_two_rows_share_the_name_after_block_20(says):
+def test_two_rows_share_the_answer_after_block_20(says):
     says(
-        "At block 20, each of the two rows has a part of the information. In this story, neither row is enough there, "
-        "but both together are.",
-        "The lens of chapter 14 did not put *Anna* first before block 29,",
+        "At block 20, neither row is enough in this story.",
+        "But the lens did not put *Anna* first before block 29.",
     )
     model, tokenizer = samples.english_lm()
     stories, blocks = giving_stories(), [f"model.layers.{block}" for block in (20, *range(23, 30))]

@@ -194,7 +194,8 @@ def test_what_steers_smollm2(says):
         "SmolLM2 of chapter 14 gets four kind texts and four unkind ones.",
         "The row of the first token is a hundred times as long as any other row,",
         "Two of the eight texts are about food, and none is about the weather.",
-        "of nine more, such as *The train ride was*, three continue with *a nightmare*, and six with no bad news.",
+        "We tried nine more, such as *The train ride was*.",
+        "Three continue with *a nightmare*, and six with no bad news.",
     )
     lesson = Path(__file__).with_name("lesson.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^kind = .*?^    return english, tokenizer, mean_row[^\n]*", lesson, re.DOTALL | re.MULTILINE)

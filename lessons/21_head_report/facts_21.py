@@ -3,6 +3,8 @@
 import torch
 
 import hookscope
+from hookscope import samples
+from hookscope_course.chapters.ch14_smollm2 import count_turned, giving_stories
 from hookscope_course.chapters.ch21_cloakroom import cloakroom_lists, cloakroom_lm
 
 
@@ -29,3 +31,36 @@ def test_what_pushes_do_to_other_lists(says):
                 right.append(int((lm(lists.tokens)[:, -1].argmax(-1) == lists.answers).sum()))
         assert right == sorted(right, reverse=True)
         assert right[0] == 100 > 2 * right[-1]
+
+
+def test_the_head_of_smollm2_works_at_the_last_token(says):
+    says(
+        "After block 20, the row of the last token turned some of the answers, and after block 23 all of them.",
+        "At the last token alone, head 3 of block 23 brings 4.5 of these 4.7 logits.",
+    )
+    assert 0 < count_turned("model.layers.20", [-1]) < 8
+    assert count_turned("model.layers.23", [-1]) == 8
+    model, tokenizer = samples.english_lm()
+    stories = giving_stories()
+    clean, corrupted = (dict(tokenizer(texts, return_tensors="pt")) for texts in (stories.clean, stories.corrupted))
+    right, wrong = (
+        torch.tensor([tokenizer(f" {name}").input_ids for name in names]) for names in (stories.getters, stories.givers)
+    )
+    layer = model.model.layers[23].self_attn.o_proj
+    kept = list[torch.Tensor]()
+    columns = slice(3 * 64, 4 * 64)
+
+    def lead(rows):
+        def patch(module, args):
+            mixed = args[0].clone()
+            mixed[:, rows, columns] = kept[0][:, rows, columns]
+            return (mixed,)
+
+        with layer.register_forward_pre_hook(patch), torch.no_grad():
+            logits = model(**corrupted).logits[:, -1]
+        return float((logits.gather(1, right) - logits.gather(1, wrong)).mean())
+
+    with layer.register_forward_pre_hook(lambda module, args: kept.append(args[0])), torch.no_grad():
+        model(**clean)
+    none, last, each = lead(slice(0)), lead(slice(-1, None)), lead(slice(None))
+    assert (round(last - none, 1), round(each - none, 1)) == (4.5, 4.7)

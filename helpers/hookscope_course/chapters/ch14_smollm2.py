@@ -128,15 +128,15 @@ def _run_stories() -> tuple[Any, dict[str, Tensor], dict[str, Tensor], Tensor, T
     return model, clean, corrupted, getters, givers
 
 
-def count_turned(layer: str, position: int) -> int:
-    """Patch one row of a layer from the clean into the corrupted stories; count the answers that turn.
+def count_turned(layer: str, positions: Sequence[int]) -> int:
+    """Patch rows of a layer from the clean into the corrupted stories; count those with the right name ahead.
 
     Args:
         layer: the layer whose output is patched.
-        position: the row: -1 is that of the last token.
+        positions: the rows: -1 is that of the last token.
 
     Example:
-        >>> count_turned("model.layers.29", -1)
+        >>> count_turned("model.layers.29", [-1])
         8
 
     """
@@ -145,7 +145,8 @@ def count_turned(layer: str, position: int) -> int:
     with hookscope.capture(model, layer) as seen, torch.no_grad():
         model(**clean)
     with hookscope.edit(model) as changes, torch.no_grad():
-        changes.set(layer, seen[layer].output[:, position], hookscope.at[:, position])
+        for position in positions:
+            changes.set(layer, seen[layer].output[:, position], hookscope.at[:, position])
         logits = model(**corrupted).logits[:, -1]
     return int((logits[rows, getters] > logits[rows, givers]).sum())
 
