@@ -54,7 +54,7 @@ def test_the_readme_leads_to_all_chapters_and_names_what_people_come_with() -> N
         assert word in README
     minutes = read_minutes().values()
     hours = round(sum(minutes) / 60)
-    said = f"The {len(minutes)} chapters take about {hours} hours, each {min(minutes)} to {max(minutes)} minutes"
+    said = f"The {len(minutes)} chapters take about {hours} hours: each takes {min(minutes)} to {max(minutes)} minutes"
     assert said in " ".join(README.split())
 
 
