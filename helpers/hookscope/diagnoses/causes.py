@@ -1,4 +1,4 @@
-"""The causes that `diagnose` can find, each with a sentence, and the line that mends it."""
+"""The causes that `diagnose` can find: for each a sentence, and the line to type."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ from dataclasses import dataclass
 
 __all__ = ["CAUSES", "Finding", "as_code"]
 
-# From "the hook cannot fire" to "the hook fires": the first one that holds is what to mend first. In the lines, {layer}
-# is the layer and {other} another layer or value that the evidence names.
+# The first one that holds is what to mend first. In the lines, {layer} is the layer, and the evidence gives {other}.
 _TABLE: dict[str, tuple[str, str]] = {
+    # no hook can fire
     "not_in_model": ("This layer is not in the model that you run.", "handle = {other}.register_forward_hook(hook)"),
     "compiled": (
         "The model is compiled. torch can ignore a hook that you registered after its first pass.",
         'with torch.compiler.set_stance("force_eager"):\n    model(x)',
     ),
-    "scripted": (
-        "The layer is TorchScript, which runs only some hooks.",
-        "original(x)  # the model that you passed to torch.jit",
-    ),
-    "hook_raised": ("Your hook raises an exception.", "def hook({other}):"),
+    # the pass ends early
     "view_written": (
         "A full backward hook turns the output into a view, but the next step writes into it.",
         "def hook(module, args, output):\n    output.register_hook(backward_hook)",
     ),
+    "keyword_inputs": (
+        "The layer gets its inputs by keyword, so args is ().",
+        "handle = {layer}.{other}(hook, with_kwargs=True)",
+    ),
+    "hook_raised": ("Your hook raises an exception.", "{other}"),
+    "replaced": (
+        "Your hook returns a value, which replaces the one of the model.",
+        "def hook({other}):\n    kept.append({value}.detach().clone())",
+    ),
+    "wrote": ("Your hook writes into a tensor of the model.", "copy = {other}.detach().clone()"),
     "swallowed": ("A layer raises an exception, and the model catches it.", "{other}(x)  # outside the try block"),
     "raised": ("The pass ends with an exception.", 'with hookscope.capture(model, "*") as seen:\n    model(x)'),
+    # the layer is not called
     "never_called": ("torch never calls this module.", "{other}"),
-    "call_overridden": (
-        "The class has its own __call__, which skips the hooks.",
-        "def __call__(self, *args):\n    return super().__call__(*args)",
-    ),
     "forward_called": ("Your code calls forward(), which skips the hooks.", "x = {other}(x)"),
     "children_called": (
         "The model calls the modules inside this one, but not the module itself.",
@@ -41,36 +44,22 @@ _TABLE: dict[str, tuple[str, str]] = {
     "copy_called": ("The model calls a copy of this layer.", "handle = {other}.register_forward_hook(hook)"),
     "not_reached": ("This pass does not reach the layer.", "handle = {other}.register_forward_hook(hook)"),
     "no_hook": ("This layer has no hook.", "handle = {layer}.register_forward_hook(hook)"),
-    "fused": (
-        "torch runs this block in one fused operation until a module inside it has a hook.",
-        "handle = {layer}.register_forward_hook(hook)",
-    ),
-    "no_grad": (
-        "Gradients are switched off, so no backward hook fires.",
-        "{other}",
-    ),
+    # no gradient arrives
+    "no_grad": ("Gradients are switched off, so no backward hook fires.", "{other}"),
     "frozen": ("Nothing requires grad up to this layer, so no backward hook fires.", "{other}.requires_grad_()"),
     "detached": (
-        "The result is detached from the output of the layer, so no backward hook fires.",
-        "x = {layer}(x)  # no detach(), no_grad() or argmax() behind it",
-    ),
-    "unused": (
-        "The result does not depend on the output of the layer, so no backward hook fires.",
-        "loss = loss + output.mean()",
+        "The result does not depend on the output of the layer, or is detached from it, so no backward hook fires.",
+        "x = {layer}(x)  # use x in the loss, without detach(), no_grad() or argmax() behind it",
     ),
     "nested_output": (
         "The output is not a tensor or a tuple of tensors, so a full backward hook misses gradients.",
         "def hook(module, args, output):\n    output{other}.register_hook(backward_hook)",
     ),
+    # the values are not what you expect
     "legacy": (
         "A legacy backward hook gets the gradients of the last operation only.",
         "handle = {layer}.register_full_backward_hook(hook)",
     ),
-    "replaced": (
-        "Your hook returns a value, which replaces the output or the input.",
-        "def hook({other}):\n    kept.append({other_value}.detach().clone())",
-    ),
-    "wrote": ("Your hook writes into a tensor of the model.", "copy = {other}.detach().clone()"),
     "overwritten": (
         "A later step overwrites the output after your hook has seen it.",
         "kept.append(output.detach().clone())",
@@ -83,6 +72,10 @@ _TABLE: dict[str, tuple[str, str]] = {
         "Your hook reads a variable that now has the name of a different layer.",
         "handle = {layer}.register_forward_hook(functools.partial(hook, {name!r}))",
     ),
+    "copied": (
+        "A deep copy of the model has copied your hook, with the object that the hook writes into.",
+        "handle = {layer}.register_forward_hook(hook)  # after the copy",
+    ),
     "registered_again": (
         "The same hook is registered several times.",
         "with {layer}.register_forward_hook(hook):\n    model(x)",
@@ -93,11 +86,9 @@ _TABLE: dict[str, tuple[str, str]] = {
     ),
     "called_often": ("The model calls the layer several times.", "kept.append(output.detach().clone())"),
     "no_grad_input": ("grad_input is None, because no input of the layer requires grad.", "x.requires_grad_()"),
-    "pre_hook": ("A pre-hook gets the input, not the output.", "handle = {layer}.register_forward_hook(hook)"),
-    "forward_replaced": ("The forward of the layer was replaced.", "del {layer}.forward"),
-    "torch_hooks": ("torch has registered hooks itself.", "hookscope.census(model)"),
-    "global_hooks": ("Global hooks fire for every module.", "handle.remove()"),
+    # nothing is wrong
     "fires": ("Your hook runs in this pass.", "model(x)  # after you have registered the hook"),
+    "pre_hook": ("A pre-hook gets the input, not the output.", "handle = {layer}.register_forward_hook(hook)"),
     "silent": ("No reason was found.", 'hookscope.record(model, "{name}")'),
 }
 CAUSES = {cause: sentence for cause, (sentence, _) in _TABLE.items()}
@@ -111,7 +102,7 @@ class Finding:
     Attributes:
         cause: one of `CAUSES`.
         evidence: the names and numbers that show it.
-        write: what to type.
+        write: what to type; `""` if this depends on the code of your hook.
 
     """
 

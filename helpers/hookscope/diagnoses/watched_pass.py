@@ -8,16 +8,16 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from hookscope.captures.inplace import VersionWatch, watch
@@ -25,28 +25,28 @@ from hookscope.censuses import HookEntry
 from hookscope.censuses.entry import locate
 from hookscope.compiler import run_eagerly
 from hookscope.layers import Modules
+from hookscope.layers.modules import kind_of
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["HookRun", "ModuleCall", "WatchedPass", "find_ways_around"]
-
-_TORCH, _OWN = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+__all__ = ["HookRun", "ModuleCall", "WatchedPass"]
 
 
 @dataclass
 class ModuleCall:
-    """One call of a module: who made it, and what was on."""
+    """One call of a module, and the modes that were on."""
 
     module: nn.Module
     name: str | None  # None: it is not in the model
-    parent: str | None
+    parent: ModuleCall | None
     grad_mode: bool
-    requires_grad: tuple[bool, ...]  # of its floating-point inputs
-    addresses: frozenset[int]
+    inputs: dict[int, bool]  # the address of each floating-point input -> whether it requires grad
     backward: bool
-    before: BaseException | None  # the exception that was being handled when it began
     error: BaseException | None = None
     returned: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({kind_of(self.module)})" if self.name else f"the {kind_of(self.module)}"
 
 
 @dataclass
@@ -58,6 +58,7 @@ class HookRun:
     returned: str = ""
     wrote: bool = False
     error: BaseException | None = None
+    place: str = ""  # of this error; "" if the call of the hook raised it
     no_grad_input: bool = False
 
 
@@ -69,100 +70,108 @@ class WatchedPass:
     layer: nn.Module
     hooks: list[HookRun]
     calls: list[ModuleCall] = field(default_factory=list)
-    raised: list[ModuleCall] = field(default_factory=list)
     error: BaseException | None = None
-    backward_error: BaseException | None = None
+    in_backward: bool = False
     outputs: list[Any] = field(default_factory=list)  # of the layer, only its structure and flags
-    addresses: set[int] = field(default_factory=set)
+    addresses: set[int] = field(default_factory=set)  # of these outputs
     end: int = 0  # number of calls when the layer returned
+    keywords: tuple[str, ...] = ()  # of the inputs, if there were no positional ones
     reached: bool = False
-    goal: bool = False
+    has_goal: bool = False
     overwritten: str = ""
-    new_hooks: list[Any] = field(default_factory=list)
     kept: bool = False
+    ways_around: list[tuple[str, ModuleCall]] = field(default_factory=list)
 
-    def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], backward: bool = True) -> WatchedPass:
-        """Run the model on copies of the inputs, and leave it as it was."""
+    def run(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], backward: bool = True, around: bool = False
+    ) -> WatchedPass:
+        """Run the model on copies of the inputs, and leave it as it was.
+
+        Args:
+            args: positional arguments of the model.
+            kwargs: keyword arguments of the model.
+            backward: also run backward.
+            around: note who runs the forward of the layer without a call, or uses its parameters.
+
+        """
         self._stack: list[ModuleCall] = []
         self._watched: list[VersionWatch] = []
         self._alive: list[weakref.ref[Tensor]] = []
-        self._backward, self._thread = False, threading.get_ident()
-        with _leave_no_trace(self.modules, args, kwargs), ExitStack() as hooks:
+        self._thread = threading.get_ident()
+        model = self.modules.model
+        with _leave_no_trace(model, args, kwargs), ExitStack() as hooks:
             given, named = tree_map(_copy, (args, dict(kwargs)))
-            hooks.callback(self._wrap_hooks())
-            before = {key for table in _tables(self.layer) for key in table}
+            for hook in self.hooks:
+                table, key = getattr(self.layer, hook.entry._attribute), hook.entry._id
+                hooks.callback(table.update, {key: table[key]})
+                table[key] = partial(self._call, hook, table[key])
             hooks.callback(register_module_forward_pre_hook(self._begin).remove)
             hooks.callback(register_module_forward_hook(self._end, always_call=True).remove)
+            first = self.layer.register_forward_pre_hook(self._note_keywords, prepend=True, with_kwargs=True)
+            hooks.callback(first.remove)
+            if around:
+                vars(self.layer)["forward"] = partial(self._run_forward, self.layer.forward)
+                hooks.callback(vars(self.layer).pop, "forward")
+                hooks.enter_context(_WeightUse(self.layer, self._note))
+            # Copies of the buffers, so that a graph of the user that needs the buffers still runs backward.
+            buffers = {name: each.detach().clone() for name, each in model.named_buffers() if not is_lazy(each)}
             try:
-                output = self.modules.model(*given, **named)
-            except Exception as error:
-                self.error = error
-            else:
+                output = functional_call(model, buffers, given, named)
                 self._look("after the last layer")
-                self._backward = True
+                self.in_backward = backward
                 if backward:
                     self._run_backward(output, (given, named))
-            new = [hook for table in _tables(self.layer) for key, hook in table.items() if key not in before]
-            self.new_hooks = new
+            except Exception as error:
+                self.error = error
             given = named = output = None
-        self.kept = any(each() is not None for each in self._alive)
+        self.kept = self.error is None and any(each() is not None for each in self._alive)
         return self
 
     def _run_backward(self, output: Any, given: Any) -> None:
         roots = [each for each in find_tensors(output) if each.requires_grad]
-        self.goal = bool(roots)
+        self.has_goal = bool(roots)
         if not roots:
             return
         ones = [torch.ones_like(each) for each in roots]
         leaves = [each for each in (*self.modules.tensors, *find_tensors(given)) if each.requires_grad]
-        try:
-            if any(getattr(each, "_post_accumulate_grad_hooks", None) for each in leaves):  # it might step an optimizer
-                torch.autograd.grad(roots, leaves, ones, allow_unused=True)
-            else:
-                torch.autograd.backward(roots, ones)
-        except Exception as error:
-            self.backward_error = error
+        if any(getattr(each, "_post_accumulate_grad_hooks", None) for each in leaves):  # it might step an optimizer
+            torch.autograd.grad(roots, leaves, ones, allow_unused=True)
+        else:
+            torch.autograd.backward(roots, ones)
 
     def _begin(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
             return
         parent = self._stack[-1] if self._stack else None
-        self._look(f"in forward of {_title(parent)}, before {self._name(module)!r}" if parent else "")
-        tensors = [each for each in find_tensors(args) if each.is_floating_point()]
-        self._stack.append(
-            ModuleCall(
-                module,
-                self.modules.names.get(module),
-                parent.name if parent else None,
-                torch.is_grad_enabled(),
-                tuple(each.requires_grad for each in tensors),
-                frozenset(map(_address, tensors)),
-                self._backward,
-                sys.exception(),
-            )
-        )
-        self.calls.append(self._stack[-1])
+        name = self.modules.names.get(module)
+        self._look(f"in forward of {parent}, before {name!r}" if parent else "")
+        inputs = {_address(each): each.requires_grad for each in find_tensors(args) if each.is_floating_point()}
+        call = ModuleCall(module, name, parent, torch.is_grad_enabled(), inputs, self.in_backward)
+        self._stack.append(call)
+        self.calls.append(call)
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         if threading.get_ident() != self._thread or not self._stack or self._stack[-1].module is not module:
             return
         call = self._stack.pop()
-        if (error := sys.exception()) is not call.before and output is None:
+        if output is None and (error := sys.exception()) is not None:
             call.error = error
-            self.raised.append(call)
             return
         call.returned = True
-        self._look(f"by {self._name(module)!r} ({type(module).__name__})")
-        if module is self.layer and not self._backward:
+        self._look(f"by {call}")
+        if module is self.layer and not self.in_backward:
             self.end = len(self.calls)
-            tensors = find_tensors(output)
             self.outputs.append(tree_map(_flag, output))
-            self.addresses |= set(map(_address, tensors))
-            for each in tensors:
+            for each in find_tensors(output):
+                self.addresses.add(_address(each))
                 if each.requires_grad:
                     each.register_hook(self._reach)  # type: ignore[no-untyped-call]
                     self._alive.append(weakref.ref(each))
-            self._watched += [found for each in tensors if (found := watch(each)) is not None]
+                if (found := watch(each)) is not None:
+                    self._watched.append(found)
+
+    def _note_keywords(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        self.keywords = () if args else tuple(kwargs)
 
     def _reach(self, grad: Tensor) -> None:
         self.reached = True
@@ -172,20 +181,13 @@ class WatchedPass:
             self.overwritten = self.overwritten or where
             self._watched.clear()
 
-    def _name(self, module: nn.Module) -> str:
-        return str(self.modules.names.get(module, "a module outside the model"))
+    def _run_forward(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        self._note("forward()")
+        return forward(*given, **named)
 
-    def _wrap_hooks(self) -> Callable[[], None]:
-        tables = [(getattr(self.layer, hook.entry._attribute), hook.entry._id) for hook in self.hooks]
-        before = [(table, key, table[key]) for table, key in tables]
-        for (table, key, function), hook in zip(before, self.hooks, strict=True):
-            table[key] = partial(self._call, hook, function)
-
-        def unwrap() -> None:
-            for table, key, function in before:
-                table[key] = function
-
-        return unwrap
+    def _note(self, function: str) -> None:
+        if self._stack and self._stack[-1].module is not self.layer:
+            self.ways_around.append((function, self._stack[-1]))
 
     def _call(self, hook: HookRun, function: Callable[..., Any], *given: Any) -> Any:
         hook.fired += 1
@@ -195,24 +197,36 @@ class WatchedPass:
             returned = function(*given)
         except Exception as error:
             hook.error = error
+            if error.__traceback__ is not None and (inside := error.__traceback__.tb_next) is not None:
+                hook.place = locate(inside.tb_frame.f_code.co_filename, inside.tb_lineno)
             raise
-        if "backward" in hook.entry.kind:
-            hook.no_grad_input = "pre" not in hook.entry.kind and not find_tensors(given[1])
-        elif returned is not None and returned is not given[-1]:
-            hook.returned = type(returned).__name__
+        if hook.entry.kind in ("full_backward", "backward (legacy)"):
+            hook.no_grad_input = bool(given[1]) and not find_tensors(given[1])
         if [each._version for each in tensors] != versions:
             hook.wrote = True
             for watched in self._watched:  # a later step has to write again
                 watched.version = watched.counter._version
+        if returned is not None and returned is not given[-1]:
+            hook.returned = type(returned).__name__
         return returned
 
 
-def _tables(layer: nn.Module) -> list[dict[int, Any]]:
-    return [layer._forward_pre_hooks, layer._forward_hooks, layer._backward_hooks, layer._backward_pre_hooks]
+class _WeightUse(TorchFunctionMode):
+    """Notes the functions that get a parameter of a layer."""
 
+    def __init__(self, layer: nn.Module, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._ids, self._note = set(map(id, layer.parameters())), note
 
-def _title(call: ModuleCall | None) -> str:
-    return f"{call.name!r} ({type(call.module).__name__})" if call and call.name else "the model"
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the call, and make it."""
+        name = getattr(function, "__name__", "")
+        if name == "__get__":  # a property, such as weight.T
+            name = getattr(getattr(function, "__self__", None), "__name__", "")
+            name = name if name in ("T", "mT", "H", "mH", "data") else ""
+        if name not in ("", "size", "dim", "numel") and any(id(t) in self._ids for t in find_tensors((args, kwargs))):
+            self._note(name)
+        return function(*args, **(kwargs or {}))
 
 
 def _flag(tensor: Tensor) -> Tensor:
@@ -230,13 +244,12 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def _leave_no_trace(modules: Modules, *given: Any) -> Iterator[None]:
+def _leave_no_trace(model: nn.Module, *given: Any) -> Iterator[None]:
     """Restore the model, its gradients and the random numbers, and show no warnings or prints of the pass."""
-    grads = [(each, each.grad) for each in modules.model.parameters()]
+    grads = [(each, each.grad) for each in model.parameters()]
     with (
-        _lend_buffers(modules.model),
-        preserve_model(modules.model, attributes=True),
-        preserve_rng_state(modules.model, *given),
+        preserve_model(model, attributes=True),
+        preserve_rng_state(model, *given),
         warnings.catch_warnings(action="ignore"),
         redirect_stdout(io.StringIO()),
         run_eagerly(),
@@ -248,87 +261,3 @@ def _leave_no_trace(modules: Modules, *given: Any) -> Iterator[None]:
         finally:
             for each, grad in grads:
                 each.grad = grad
-
-
-@contextmanager
-def _lend_buffers(model: nn.Module) -> Iterator[None]:
-    """Put copies in place of the buffers, so that a graph of the user that needs the buffers still runs backward."""
-    copies: dict[int, Tensor] = {}
-    before = [(module, dict(module._buffers)) for module in model.modules()]
-    try:
-        for module, buffers in before:
-            for name, buffer in buffers.items():
-                if buffer is not None:
-                    module._buffers[name] = copies.setdefault(id(buffer), buffer.detach().clone())
-        yield
-    finally:
-        for module, buffers in before:
-            module._buffers.clear()
-            module._buffers.update(buffers)
-
-
-class _WeightUse(TorchFunctionMode):
-    """Notes the functions that get one of these tensors, and the module in whose forward they run."""
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        super().__init__()
-        self._ids = {id(each) for each in tensors}
-        self.found: list[tuple[str, str, nn.Module | None]] = []
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the call, and make it."""
-        name = getattr(function, "__name__", "")
-        if name == "__get__":  # a property, such as weight.T
-            name = getattr(getattr(function, "__self__", None), "__name__", "")
-            name = name if name in ("T", "mT", "H", "mH", "data") else ""
-        if name not in ("", "size", "dim", "numel") and any(id(t) in self._ids for t in find_tensors((args, kwargs))):
-            self.found.append((name, _place(sys._getframe(1)), _owner(sys._getframe(1))))
-        return function(*args, **(kwargs or {}))
-
-
-def _place(frame: FrameType | None) -> str:
-    """Return the function and line outside torch and hookscope that a frame was called from."""
-    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _OWN)):
-        frame = frame.f_back
-    return f"{frame.f_code.co_qualname} ({locate(frame.f_code.co_filename, frame.f_lineno)})" if frame else "torch"
-
-
-def _owner(frame: FrameType | None) -> nn.Module | None:
-    """Return the module in whose method a frame runs."""
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, nn.Module):
-            return owner
-        frame = frame.f_back
-    return None
-
-
-def find_ways_around(
-    modules: Modules, layer: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[list[tuple[str, str, nn.Module | None]], list[tuple[str, str, nn.Module | None]]]:
-    """Run the model again, and return who ran the forward of a layer without a call, and who used its parameters.
-
-    Returns:
-        Two lists, each of the name of a function, where it was called, and the module in whose method.
-
-    """
-    ran: list[tuple[str, str, nn.Module | None]] = []
-    forward = layer.forward
-
-    def run(*given: Any, **named: Any) -> Any:
-        frame = sys._getframe(1)
-        ran.append((frame.f_code.co_name, _place(frame), _owner(frame)))
-        return forward(*given, **named)
-
-    use = _WeightUse(list(layer.parameters()))
-    with _leave_no_trace(modules, args, kwargs), suppress(Exception):
-        given, named = tree_map(_copy, (args, dict(kwargs)))
-        before = dict(vars(layer))
-        vars(layer)["forward"] = run
-        try:
-            with use:
-                modules.model(*given, **named)
-        finally:
-            vars(layer).pop("forward", None)
-            vars(layer).update({"forward": before["forward"]} if "forward" in before else {})
-    return ran, use.found

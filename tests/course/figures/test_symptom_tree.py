@@ -125,7 +125,7 @@ IN_BOXES = {
     "returns": "replaced",
     "pre": "replaced",
     "overwritten": "overwritten",
-    "input": "pre_hook",
+    "input": "fires",
 }
 
 
@@ -138,7 +138,7 @@ def test_a_diagnosis_opens_the_path_of_the_mistake_in_a_box(kind: str, layer: st
         tree = SymptomTree(puzzle.model, layer, torch.tensor([[1.0, 2.0]]))
     assert tree.diagnosis is not None
     assert tree.diagnosis.cause == IN_BOXES[kind]
-    assert tuple(tree.path) == PLACES[IN_BOXES[kind]]
+    assert tuple(tree.path) == PLACES["pre_hook" if kind == "input" else IN_BOXES[kind]]
     assert tree.cure is not None
     first = tree.diagnosis.findings[0]
     for text in (first.sentence, first.evidence):

@@ -162,7 +162,10 @@ def _as_dict(place: Ask | Cure) -> dict[str, Any]:
 def _place(model: nn.Module, diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the path to the first cause; () if the tree does not have it."""
     is_list = isinstance(model.get_submodule(diagnosis.layer), (nn.ModuleList, nn.ModuleDict))
-    return () if diagnosis.cause == "never_called" and not is_list else PLACES.get(diagnosis.cause, ())
+    if diagnosis.cause == "never_called" and not is_list:
+        return ()
+    is_pre = diagnosis.cause == "fires" and "pre_hook" in [each.cause for each in diagnosis.findings]
+    return PLACES.get("pre_hook" if is_pre else diagnosis.cause, ())
 
 
 def _as_json(diagnosis: Diagnosis | None) -> dict[str, Any]:
@@ -171,7 +174,8 @@ def _as_json(diagnosis: Diagnosis | None) -> dict[str, Any]:
 
 def _in_words(diagnosis: Diagnosis) -> str:
     first = diagnosis.findings[0]
-    return f"{diagnosis.caption}. {first.sentence} It shows in this: {first.evidence}. Write {_line(first.write)}"
+    write = f" Write {_line(first.write)}" if first.write else ""
+    return f"{diagnosis.caption}. {first.sentence} It shows in this: {first.evidence}.{write}"
 
 
 def _draw(alt: str, diagnosis: Diagnosis | None, path: tuple[str, ...]) -> bytes:
