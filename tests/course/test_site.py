@@ -211,7 +211,7 @@ def test_the_reference_has_everything_public_once(monkeypatch: pytest.MonkeyPatc
     named = re.findall(r"^\.\. (?:auto(?:class|function)|py:data):: (\w+)$", text, re.MULTILINE)
     assert {*hookscope.__all__} - {"widgets", "samples"} <= {*named}
     assert len(named) == len({*named})
-    for result, member in {"Capture": "estimate", "Edit": "swap", "Census": "remove_all", "Sweep": "table"}.items():
+    for result, member in {"Capture": "start", "Edit": "swap", "Census": "remove_all", "Sweep": "table"}.items():
         assert f"   ~{result}.{member}\n" in text
         assert f".. autoclass:: {result}()\n" in text
     assert ":doc:`06 · The layer picker </06_layer_picker>`" in reference.make_pages()["widgets"]

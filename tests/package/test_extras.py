@@ -65,7 +65,6 @@ MISSING = {
     "hookscope.samples.digit_cnn()": "safetensors",
     "hookscope.samples.story_lm()": "safetensors",
     "hookscope.samples.photo()": "safetensors",
-    "hookscope.samples.mnist(download=True)": "torchvision",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import attention, capture, compare_backward_hooks, diagnose, profile
+from hookscope import attention, compare_backward_hooks, diagnose, profile
 from hookscope.widgets import LayerPicker, TokenPicker
 from tests.shared.awkward import Net
 from tests.shared.language_models import IDS, gpt2
@@ -18,7 +18,6 @@ X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_gr
 RUNS: dict[str, Callable[..., object]] = {
     "attention": attention,
     "profile": profile,
-    "estimate": lambda model, *args, **given: capture(model).estimate(*args, **given),
     "compare_backward_hooks": compare_backward_hooks,
     "diagnose": lambda model, *args, **given: diagnose(model, "body", *args, **given),
     "LayerPicker": LayerPicker,

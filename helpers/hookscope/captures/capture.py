@@ -42,7 +42,7 @@ def capture(
         samples: keep only this sample, or these, such as `slice(0, 4)`. The batch axis stays.
         dtype: convert floating-point tensors, for example to `torch.float16`.
         device: move tensors, for example to `"cpu"`.
-        max_bytes: raise `MemoryError` in the pass before it keeps more; `Capture.estimate` predicts the size.
+        max_bytes: raise `MemoryError` in the pass before it keeps more.
         stop: end the pass and the block when each chosen layer has returned once, or this many times.
 
     Example:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import Any, Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
 from hookscope.captures.early_stop import StopForward
 from hookscope.captures.error_notes import error_notes
-from hookscope.captures.estimate import estimate_bytes
 from hookscope.captures.layer import Layer
 from hookscope.captures.recorder import PassRecorder
-from hookscope.captures.stats import Stats
 from hookscope.captures.unregistered import unregistered_modules
 from hookscope.layers import LayerNotFoundError, ModuleMap, Modules, find_fused
 from hookscope.layers.suggestions import not_found
-from hookscope.model_inputs import check_kwargs
 from hookscope.pictures import Result
 from hookscope.pictures.words import count_text
 
@@ -264,38 +261,6 @@ class Capture(Result, Mapping[str, Layer]):
     def _close(self) -> None:
         self._open = False
         self._record.remove()
-
-    def estimate(self, *args: Any, kwargs: Mapping[str, Any] | None = None, **_unknown: Never) -> int:
-        """Estimate the maximum number of bytes that one pass will keep, without computing anything.
-
-        The model runs on fake tensors, which have shapes but no values. Parameters, buffers, attributes of modules,
-        random numbers and the inputs do not change. The first estimate takes a few seconds, because torch has to load
-        its support for fake tensors; later ones take milliseconds.
-
-        Args:
-            *args: positional arguments of the model.
-            kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
-
-        Returns:
-            The bytes of the outputs, and of the inputs and gradients if they are kept. Gradients count if the output
-            requires grad. With `stats=True` it is 0.
-
-        Raises:
-            RuntimeError: the model cannot run without values, because its control flow depends on them.
-
-        Example:
-            >>> import torch, hookscope
-            >>> net = nn.Sequential(nn.Linear(4, 100), nn.ReLU())
-            >>> hookscope.capture(net).estimate(torch.ones(8, 4))
-            6400
-
-        """
-        self._need_model()
-        kwargs = check_kwargs(Capture.estimate, kwargs, _unknown)
-        return estimate_bytes(self._model, self._wanted, args, kwargs, self._counting)
-
-    def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
-        return self.like(form=count, gradients=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # What was kept, to be read elsewhere, without the model.

@@ -1,11 +1,11 @@
-"""Write counts with their nouns, and texts with hidden characters escaped."""
+"""Write counts with their nouns, sizes with their units, and texts with hidden characters escaped."""
 
 from __future__ import annotations
 
 from html import escape
 from unicodedata import category
 
-__all__ = ["count_text", "html_of", "shorten", "truncate", "visible"]
+__all__ = ["count_text", "format_bytes", "html_of", "shorten", "truncate", "visible"]
 
 # Unicode categories: control and format characters (such as text direction), surrogates, line and paragraph separators.
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -25,6 +25,21 @@ def count_text(number: int, noun: str, nouns: str = "") -> str:
 
     """
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def format_bytes(number: float) -> str:
+    """Format a number of bytes for people.
+
+    Example:
+        >>> format_bytes(6400), format_bytes(3 << 30)
+        ('6.2 KiB', '3.0 GiB')
+
+    """
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    unit = 0
+    while number >= 1024 and unit < len(units) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.1f} {units[unit]}" if unit else f"{number:,.0f} bytes"
 
 
 def visible(text: str) -> str:

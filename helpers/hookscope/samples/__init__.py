@@ -1,7 +1,7 @@
 """Sample models and data: small CNNs, a small language model, and three real networks for photographs and English."""
 
 from hookscope.samples.efficientnet import PHOTO_CLASSES, PhotoCNN, has_photo_weights, photo_cnn
-from hookscope.samples.handwritten import WEIGHTS, DigitCNN, Digits, digit, digit_cnn, digits, mnist
+from hookscope.samples.handwritten import WEIGHTS, DigitCNN, Digits, digit, digit_cnn, digits
 from hookscope.samples.minilm import has_sentence_weights, sentence_encoder
 from hookscope.samples.photos import PHOTOS, denormalize, photo
 from hookscope.samples.smollm2 import english_lm, has_english_weights
@@ -29,7 +29,6 @@ __all__ = [
     "has_english_weights",
     "has_photo_weights",
     "has_sentence_weights",
-    "mnist",
     "photo",
     "photo_cnn",
     "sentence_encoder",

@@ -1,9 +1,8 @@
-"""Load scanned digits, MNIST if it is on disk, and a small CNN that classifies digits."""
+"""Load scanned digits, and a small CNN that classifies digits."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from http.client import HTTPException
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -11,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope.extras import optional_import
 from hookscope.samples.bundled import load_bundled
 
 Split = Literal["test", "train", "all"]
@@ -22,49 +20,24 @@ SCANS = WEIGHTS.with_name("digits.safetensors")
 _TRAIN = 1437  # of 1797: four of five
 
 
-# The errors that torchvision raises if MNIST is unreachable, incomplete or damaged.
-_UNREADABLE = (OSError, HTTPException, RuntimeError, ValueError, TypeError, AssertionError)
-
-
-class _Pair(NamedTuple):
-    images: Tensor
-    labels: Tensor
-
-
-class Digits(_Pair):
+class Digits(NamedTuple):
     """Images of digits with their labels. It unpacks to `images, labels`.
 
     Attributes:
         images: float32 in [0, 1], shape (N, 1, 28, 28): white strokes on black.
         labels: int64, shape (N,), 0 to 9.
-        source: "scikit-learn digits" or "MNIST".
-        note: a remark, such as why these are not the images of MNIST. Usually empty.
 
     """
 
-    source: str = "scikit-learn digits"
-    note: str = ""
-
-    def __new__(cls, images: Tensor, labels: Tensor, source: str = "scikit-learn digits", note: str = "") -> Digits:
-        """Check that there is one label per image."""
-        if images.ndim != 4 or len(images) != len(labels):
-            raise ValueError(
-                f"images {tuple(images.shape)} and labels {tuple(labels.shape)} do not match. "
-                "Pass (N, 1, 28, 28) and (N,)"
-            )
-        self = super().__new__(cls, images, labels)
-        self.source, self.note = source, note
-        return self
+    images: Tensor
+    labels: Tensor
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.images.shape))
         counts = torch.bincount(self.labels, minlength=10).tolist()
         each = " ".join(f"{label}:{count}" for label, count in enumerate(counts))
-        lines = [
-            f"{len(self.labels)} images from {self.source}",
-            f"images {shape} {str(self.images.dtype).removeprefix('torch.')}, labels {each}",
-        ]
-        return "\n".join([*lines, self.note] if self.note else lines)
+        kind = str(self.images.dtype).removeprefix("torch.")
+        return f"{len(self.labels)} images from scikit-learn digits\nimages {shape} {kind}, labels {each}"
 
 
 def digits(split: Split = "test") -> Digits:
@@ -193,38 +166,3 @@ def digit_cnn(trained: bool = True) -> DigitCNN:
     if trained:
         model.load_state_dict(load_bundled(WEIGHTS, "a trained DigitCNN"))
     return model.eval()
-
-
-def mnist(root: str | Path = "data", train: bool = False, download: bool = False, limit: int | None = None) -> Digits:
-    """Load MNIST if it is on disk, otherwise the digits of `digits`.
-
-    Args:
-        root: the folder with `MNIST/raw/…`, as in `torchvision.datasets.MNIST`.
-        train: the 60,000 training images instead of the 10,000 test images.
-        download: download the files (about 12 MB) if they are missing.
-        limit: the maximum number of images.
-
-    Returns:
-        Digits. `source` says which digits they are, and `note`, which is also printed, says why they are not MNIST.
-
-    """
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit={limit} is negative. Pass the maximum number of images")
-    root = Path(root)
-    problem = f"there is no MNIST in {root.name or '.'}/. mnist(download=True) downloads it"
-    if download or (root / "MNIST").is_dir():
-        try:
-            with optional_import("MNIST"):
-                from torchvision.datasets import MNIST
-
-            found = MNIST(root, train=train, download=download)
-        except _UNREADABLE as error:
-            reason = getattr(error, "strerror", None) or str(error).strip() or "a file is damaged"
-            problem = f"MNIST could not be {'downloaded' if download else 'read'}: {reason}"
-        else:
-            images = found.data[:limit].unsqueeze(1).float() / 255
-            return Digits(images, found.targets[:limit].long(), source="MNIST")
-    images, labels = digits("train" if train else "test")
-    note = f"These are not MNIST: {problem}"
-    print(note)
-    return Digits(images[:limit].clone(), labels[:limit].clone(), note=note)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import NotEditedError, at, capture, census, edit
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward import Net
 
 
 class Counted(nn.Module):
@@ -182,13 +182,6 @@ def test_the_pass_of_another_thread_goes_on_and_that_is_said():
     with pytest.warns(UserWarning, match="stop=True does not end the pass of worker"), capture(net, "0", stop=True):
         elsewhere()
     assert results[0].tolist() == [[4.0, 4.0]]
-
-
-def test_the_forecast_ends_there_too():
-    net = nn.Sequential(nn.Linear(2, 3), Do(lambda x: x if x.sum() > 0 else -x))
-    assert capture(net, "0", stop=True).estimate(torch.ones(1, 2)) == 12
-    with pytest.raises(RuntimeError, match="cannot estimate the size"):
-        capture(net, "0").estimate(torch.ones(1, 2))
 
 
 def test_data_parallel_and_start_are_refused():

@@ -38,22 +38,9 @@ def test_memory_of_an_attribute_that_numpy_shares_stays_where_it_is() -> None:
     assert net.array.tolist() == net.state.tolist()
 
 
-def test_a_forecast_leaves_no_fake_in_the_model() -> None:
-    def run(self: nn.Module, x: Tensor) -> Tensor:
-        if self.table is None:
-            self.table = torch.arange(x.shape[1] * 4.0).reshape(-1, 4).sin()
-        return self.linear(x) + self.table
-
-    net = Net(run, linear=nn.Linear(4, 4), table=None)
-    assert capture(net).estimate(torch.ones(2, 3, 4)) == 2 * 3 * 4 * 4
-    assert net.table is None
-    assert type(net(torch.ones(2, 3, 4))) is Tensor
-
-
-def test_max_bytes_counts_gradients_as_the_forecast_does() -> None:
+def test_max_bytes_counts_gradients() -> None:
     net, x = nn.Sequential(*[nn.Linear(100, 100) for _ in range(10)]), torch.ones(50, 100)
     seen = capture(net, gradients=True, max_bytes=399_999)
-    assert seen.estimate(x) == 400_000
     with pytest.raises(MemoryError, match="more than max_bytes=399,999"), seen:
         net(x)
     with capture(net, gradients=True, max_bytes=400_000):

@@ -1,9 +1,7 @@
-"""Digits, the small trained CNN and MNIST: real, the same every time, without a download."""
+"""Digits and the small trained CNN: real, the same every time, without a download."""
 
 import hashlib
 import pickle
-import socket
-import struct
 import sys
 
 import numpy as np
@@ -94,15 +92,8 @@ def test_digits_say_what_they_are_in_a_few_words():
         "360 images from scikit-learn digits\n"
         "images 360×1×28×28 float32, labels 0:31 1:35 2:39 3:33 4:44 5:29 6:40 7:40 8:28 9:41"
     )
-    few = samples.Digits(torch.zeros(2, 1, 28, 28), torch.tensor([3, 3]), source="MNIST", note="Only two.")
-    assert repr(few).startswith("2 images from MNIST\n")
-    assert repr(few).endswith("\nOnly two.")
-    copied = pickle.loads(pickle.dumps(few))
-    assert (copied.source, copied.note, copied.labels.tolist()) == ("MNIST", "Only two.", [3, 3])
-    with pytest.raises(ValueError, match=r"images \(2, 28, 28\) and labels \(2,\) do not match"):
-        samples.Digits(torch.zeros(2, 28, 28), torch.zeros(2))
-    with pytest.raises(ValueError, match="do not match"):
-        samples.Digits(torch.zeros(2, 1, 28, 28), torch.zeros(3))
+    copied = pickle.loads(pickle.dumps(samples.digits()))
+    assert repr(copied) == repr(samples.digits())
 
 
 def test_digit_is_a_batch_of_one_from_the_test_split():
@@ -225,92 +216,6 @@ def test_shifted_moves_every_picture_whole(trainer):
     assert places[:, 3].unique().tolist() == list(range(7, 14))
 
 
-# ---- MNIST
-
-
-def idx(values):
-    """Encode a uint8 tensor as an IDX file: magic number, big-endian sizes, bytes."""
-    header = struct.pack(f">{1 + values.ndim}I", 0x0800 + values.ndim, *values.shape)
-    return header + values.numpy().tobytes()
-
-
-@pytest.fixture
-def mnist_folder(tmp_path):
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for part, count in {"train": 5, "t10k": 3}.items():
-        pictures = torch.arange(count * 28 * 28).remainder(256).to(torch.uint8).view(count, 28, 28)
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(pictures))
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(torch.arange(count, dtype=torch.uint8) + 4))
-    return tmp_path
-
-
-def test_mnist_is_read_when_its_files_are_there(mnist_folder, capsys):
-    test = samples.mnist(mnist_folder)
-    assert (test.source, test.note) == ("MNIST", "")
-    assert (test.images.shape, test.images.dtype) == ((3, 1, 28, 28), torch.float32)
-    assert test.images[0, 0, 0, :3].tolist() == pytest.approx([0, 1 / 255, 2 / 255])
-    assert test.images.max() == 1
-    assert (test.labels.tolist(), test.labels.dtype) == ([4, 5, 6], torch.int64)
-    train = samples.mnist(str(mnist_folder), train=True, limit=4)
-    assert train.labels.tolist() == [4, 5, 6, 7]
-    assert len(train.images) == 4
-    assert capsys.readouterr().out == ""
-    assert repr(test).startswith("3 images from MNIST\n")
-
-
-@pytest.mark.parametrize("damage", [b"", b"nothing like IDX", struct.pack(">2I", 0x0801, 3)])
-def test_damaged_files_fall_back_with_a_note(mnist_folder, damage, capsys):
-    (mnist_folder / "MNIST" / "raw" / "t10k-images-idx3-ubyte").write_bytes(damage)
-    found = samples.mnist(mnist_folder)
-    assert found.source == "scikit-learn digits"
-    assert found.note.startswith("These are not MNIST: MNIST could not be read: ")
-    assert not found.note.endswith(": ")
-    assert str(mnist_folder) not in found.note
-    assert capsys.readouterr().out == found.note + "\n"
-
-
-def test_missing_files_fall_back_with_a_note(mnist_folder, capsys):
-    (mnist_folder / "MNIST" / "raw" / "train-labels-idx1-ubyte").unlink()
-    assert "could not be read: Dataset not found" in samples.mnist(mnist_folder).note
-    assert "could not be read: Dataset not found" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("train", [True, False])
-def test_without_mnist_there_are_digits_and_a_note(tmp_path, train, capsys):
-    found = samples.mnist(tmp_path / "data", train=train, limit=7)
-    expected = samples.digits("train" if train else "test")
-    assert torch.equal(found.images, expected.images[:7])
-    assert torch.equal(found.labels, expected.labels[:7])
-    note = "These are not MNIST: there is no MNIST in data/. mnist(download=True) downloads it"
-    assert (found.source, found.note) == ("scikit-learn digits", note)
-    assert capsys.readouterr().out == note + "\n"
-    assert repr(found).endswith("\n" + note)
-    assert not (tmp_path / "data").exists()
-
-
-def test_a_failed_download_falls_back_with_a_note(tmp_path, monkeypatch, capsys):
-    from torchvision.datasets import MNIST
-
-    with socket.socket() as closed:  # bound, not listening: nothing else can answer on this port
-        closed.bind(("127.0.0.1", 0))
-        mirror = f"http://127.0.0.1:{closed.getsockname()[1]}/"
-        monkeypatch.setattr(MNIST, "mirrors", [mirror])
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        found = samples.mnist(tmp_path, download=True, limit=2)
-    assert found.source == "scikit-learn digits"
-    assert found.note.startswith("These are not MNIST: MNIST could not be downloaded: Error downloading train-images")
-    assert mirror in found.note
-    assert found.note in capsys.readouterr().out
-    assert len(found.labels) == 2
-
-
-def test_limits(tmp_path):
-    assert len(samples.mnist(tmp_path, limit=0).labels) == 0
-    with pytest.raises(ValueError, match="limit=-1 is negative"):
-        samples.mnist(tmp_path, limit=-1)
-
-
 # ---- imports
 
 
@@ -319,7 +224,6 @@ def test_limits(tmp_path):
     [
         ("safetensors.torch", "safetensors", "digits()"),
         ("safetensors.torch", "safetensors", "digit_cnn()"),
-        ("torchvision.datasets", "torchvision", "mnist(download=True)"),
     ],
 )
 def test_a_missing_package_is_named(module, package, call, monkeypatch, tmp_path):

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures import Capture, capture
-from hookscope.captures.estimate import format_bytes
 from hookscope.captures.options import check_bytes
 from hookscope.extras import optional_import
 from hookscope.interp.activations.dataset import ABOUT, Activations, encode_description
@@ -36,6 +35,7 @@ from hookscope.interp.edits.layer_hooks import LayerHooks as Edited
 from hookscope.interp.edits.parts import Part, path_of
 from hookscope.layers import Modules, Which, pick
 from hookscope.layers.offloaded import is_offloaded, named_tensors
+from hookscope.pictures.words import format_bytes
 from hookscope.progress import check_progress, progress_bar
 from hookscope.pytree import tree_map
 

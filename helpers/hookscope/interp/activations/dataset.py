@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hookscope.captures.estimate import format_bytes
 from hookscope.extras import optional_import
 from hookscope.interp.activations.files import expect, parse_dtype, refuse_pipes
 from hookscope.interp.activations.fingerprint import fingerprint_tensor
 from hookscope.interp.activations.shards import DamagedError, Shard, list_shards, read_shard
 from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Result
-from hookscope.pictures.words import count_text
+from hookscope.pictures.words import count_text, format_bytes
 
 __all__ = ["ABOUT", "Activations", "Column", "DamagedError", "encode_description"]
 

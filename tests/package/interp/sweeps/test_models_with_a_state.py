@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import capture
 from hookscope.interp.sweeps import Cell
 from tests.shared.awkward import Net
 from tests.shared.language_models import llama
@@ -172,30 +171,22 @@ def all_of(net: nn.Module) -> list[object]:
             for module in net.modules() for name, value in vars(module).items()]  # fmt: skip
 
 
-@pytest.mark.parametrize("look", ["sweep", "estimate"])
-def test_what_a_model_registers_in_its_first_pass_is_put_back_with_the_flag_that_says_so(look: str) -> None:
+def test_what_a_model_registers_in_its_first_pass_is_put_back_with_the_flag_that_says_so() -> None:
     net = Hooking()
     before = all_of(net)
-    if look == "estimate":
-        capture(net).estimate(X)
-    else:
-        sweep(net, X, "a", "zero", channels=range(6), metric=total, check=2)
+    sweep(net, X, "a", "zero", channels=range(6), metric=total, check=2)
     assert all_of(net) == before
 
 
-@pytest.mark.parametrize("look", ["sweep", "estimate"])
-def test_a_model_of_transformers_returns_as_many_hidden_states_as_before(look: str) -> None:
+def test_a_model_of_transformers_returns_as_many_hidden_states_as_before() -> None:
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
     net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=9)).eval()
     given = {"input_ids": torch.arange(5)[None], "output_hidden_states": True}
-    if look == "estimate":
-        capture(net, "model.layers.*").estimate(kwargs=given)
-    else:
-        layers, metric = "model.layers.*", lambda output: output.hidden_states[4].sum()
-        found = sweep(net, given, layers, "zero", positions=range(5), metric=metric, check=2, progress=False)
-        assert found.batches
-        assert bool((found.changes != 0).all())
+    layers, metric = "model.layers.*", lambda output: output.hidden_states[4].sum()
+    found = sweep(net, given, layers, "zero", positions=range(5), metric=metric, check=2, progress=False)
+    assert found.batches
+    assert bool((found.changes != 0).all())
     for _ in range(2):
         assert len(net(**given).hidden_states) == 5
 
