@@ -27,7 +27,7 @@ class Keywords(dict[str, Any]):
         return f"**{super().__repr__()}"
 
 
-Phase = Literal["forward", "backward", "step"]
+Phase = Literal["forward", "backward"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 _LEVELS = 8  # deeper containers are shown by their type, because one can contain itself
@@ -45,8 +45,6 @@ GIVEN = {
     "multi_grad": "grads",
     "node_pre": "grad_outputs",
     "node_post": "grad_inputs",
-    "step_pre": "args",
-    "step_post": "args",
 }
 
 
@@ -68,12 +66,11 @@ class Event:
 
     Attributes:
         index: number of the event, from 1.
-        kind: one of `KINDS`, or a kind of watched tensors, nodes and optimizers, or `"backward"` for a legacy hook.
-        name: name of the layer, with `""` for the root, of the tensors, or class of the optimizer.
-        type: class of the module, tensor or optimizer; name of the autograd node; mode of a `multi_grad`.
-        call: number of the call or optimizer step that the event belongs to, from 1. For tensors: how often this hook
-            has fired.
-        phase: `"forward"`, `"backward"` or `"step"`.
+        kind: one of `KINDS`, or a kind of watched tensors and nodes, or `"backward"` for a legacy hook.
+        name: name of the layer, with `""` for the root, or of the tensors.
+        type: class of the module or tensor; name of the autograd node; mode of a `multi_grad`.
+        call: number of the call that the event belongs to, from 1. For tensors: how often this hook has fired.
+        phase: `"forward"` or `"backward"`.
         shapes: the hook's argument, with shapes in place of tensors and type names in place of other objects.
         hook: name of the function, `""` for hookscope's own hook.
         depth: how many calls of recorded layers were open; 0 outside the forward phase.
@@ -114,7 +111,7 @@ class Event:
 
 def find_phase(kind: str) -> Phase:
     """Return the phase in which hooks of this kind fire."""
-    return "forward" if kind.startswith("forward") else "step" if kind.startswith("step") else "backward"
+    return "forward" if kind.startswith("forward") else "backward"
 
 
 def describe_shapes(value: object, depth: int = 0) -> Shapes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import TracebackType
@@ -10,7 +9,6 @@ from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from hookscope.compiler import note_traced_hooks
 from hookscope.error_pages import append_page
@@ -36,7 +34,6 @@ def record(
     kinds: str | Iterable[str] | None = None,
     tensors: Mapping[str, torch.Tensor] | None = None,
     parameters: bool = False,
-    optimizers: Optimizer | Iterable[Optimizer] = (),
     values: bool = False,
     max_events: int = 10_000,
 ) -> Recording:
@@ -53,7 +50,6 @@ def record(
         kinds: some of `KINDS`. Default: all; `post_accumulate_grad` also needs `parameters=True`.
         tensors: names and tensors that require grad. Their tensor hooks are logged too.
         parameters: also log the hooks of the layers' parameters.
-        optimizers: one or several. The hooks around each `step` are logged.
         values: store small tensors in `Event.values`, and mean, min and max of larger ones.
         max_events: stop logging after this many events.
 
@@ -88,8 +84,7 @@ def record(
     if max_events < 1:
         raise ValueError(f"max_events={max_events} would log nothing. Pass 1 or more")
     chosen = _check_kinds(kinds, parameters)
-    named = _name_optimizers(optimizers)
-    return Recording(modules, layers, chosen, dict(tensors or {}), parameters, named, values, max_events)
+    return Recording(modules, layers, chosen, dict(tensors or {}), parameters, values, max_events)
 
 
 class Recording(EventLog):
@@ -105,7 +100,6 @@ class Recording(EventLog):
         kinds: frozenset[str],
         tensors: Mapping[str, torch.Tensor],
         parameters: bool,
-        optimizers: Mapping[Optimizer, str],
         values: bool,
         max_events: int,
     ) -> None:
@@ -113,7 +107,7 @@ class Recording(EventLog):
         self._recorder = Recorder(layers, kinds, self._buffer)
         super().__init__(type(modules.model).__name__, kinds, self._buffer.events, self._buffer.notes)
         self._names = tuple(layers.values())
-        self._to_start = [(modules, dict(tensors), parameters, dict(optimizers))]
+        self._to_start = [(modules, dict(tensors), parameters)]
 
     @property
     def uncalled(self) -> tuple[str, ...]:
@@ -219,9 +213,9 @@ class Recording(EventLog):
             raise RuntimeError(
                 "this recording was already used, and each one records one block. Call record(...) again"
             )
-        modules, tensors, parameters, optimizers = self._to_start.pop()
+        modules, tensors, parameters = self._to_start.pop()
         try:
-            self._recorder.start(modules.model, tensors, parameters, optimizers)
+            self._recorder.start(modules.model, tensors, parameters)
             return self
         except BaseException:
             self._recorder.stop()
@@ -268,12 +262,10 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
                 "to the last operation only. Record 'full_backward' instead"
             )
         if kind not in KINDS and kind in GIVEN:
-            use = (
-                "record(..., optimizers=...)"
-                if kind.startswith("step")
-                else "Recording.watch or watch_all in the block"
+            raise ValueError(
+                f"kinds= does not take {kind!r}, because these hooks are not on layers. Use Recording.watch or "
+                "watch_all in the block"
             )
-            raise ValueError(f"kinds= does not take {kind!r}, because these hooks are not on layers. Use {use}")
         if kind not in KINDS:
             near = get_close_matches(str(kind), KINDS, 1, cutoff=0.5)
             hint = f"Did you mean {near[0]!r}?" if near else f"Pass some of {', '.join(KINDS)}"
@@ -286,23 +278,3 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
     if "post_accumulate_grad" in chosen and not parameters:
         raise ValueError("kind 'post_accumulate_grad' fires on parameters only. Pass parameters=True as well")
     return frozenset(chosen)
-
-
-def _name_optimizers(optimizers: Optimizer | Iterable[Optimizer]) -> dict[Optimizer, str]:
-    """Name optimizers by their class, and number those of the same class."""
-    single = isinstance(optimizers, Optimizer | str | torch.Tensor) or not isinstance(optimizers, Iterable)
-    listed: list[Any] = [optimizers] if single else list(optimizers)  # type: ignore[arg-type]
-    for optimizer in listed:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(
-                f"optimizers= got a {type(optimizer).__name__}. Pass one torch.optim.Optimizer or a list of them"
-            )
-    given = dict.fromkeys(listed)
-    sizes = Counter(type(optimizer).__name__ for optimizer in given)
-    seen: Counter[str] = Counter()
-    named = {}
-    for optimizer in given:
-        name = type(optimizer).__name__
-        seen[name] += 1
-        named[optimizer] = f"{name} {seen[name]}" if sizes[name] > 1 else name
-    return named

@@ -13,7 +13,6 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.optim import Optimizer
 from torch.utils.hooks import BackwardHook
 
 from hookscope.layers import LateModules, ModuleMap, Modules, call_id, is_write_to_hooked
@@ -33,7 +32,7 @@ _DICTS = {
     "full_backward": ("_backward_hooks", "_global_backward_hooks"),
 }
 KINDS = (*_DICTS, *PARAMETER_KINDS)
-"""The kinds that `record(kinds=...)` takes. `Event.kind` also lists those of watched tensors and optimizers."""
+"""The kinds that `record(kinds=...)` takes. `Event.kind` also lists those of watched tensors."""
 
 _OUTPUT_WARNING = "For backward hooks to be called"
 _INPUT_WARNING = "Full backward hook is firing when gradients are computed"
@@ -83,7 +82,6 @@ class Recorder:
         model: nn.Module,
         tensors: Mapping[str, torch.Tensor],
         parameters: bool,
-        optimizers: Mapping[Optimizer, str],
     ) -> None:
         """Register all hooks. If that fails half-way, call `stop`."""
         self._buffer.running = True
@@ -105,7 +103,6 @@ class Recorder:
             self.watcher.add_tensor(tensor, name, ["tensor"])
         if parameters:
             self.watcher.add_parameters(self._layers, self._kinds)
-        self.watcher.add_optimizers(optimizers)
         for module in self._layers:
             self._add(module)
         late_modules = LateModules(names, self._add_registered)

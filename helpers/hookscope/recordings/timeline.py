@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hookscope.extras import optional_import
-from hookscope.pictures.colors import BACKWARD, FORWARD, MUTED
+from hookscope.pictures.colors import BACKWARD, FORWARD
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
 from hookscope.recordings.event import find_phase
@@ -20,7 +20,7 @@ _LONG = 100  # characters of one
 _NAMED = 16  # names of the user's hooks that fit
 # Forward markers point right, backward left; pre-hooks are hollow. Nodes point down, and squares mean that .grad was
 # filled.
-COLORS = {"forward": FORWARD, "backward": BACKWARD, "step": MUTED}
+COLORS = {"forward": FORWARD, "backward": BACKWARD}
 MARKERS = {
     "forward_pre": (">", False),
     "forward": (">", True),
@@ -33,13 +33,11 @@ MARKERS = {
     "multi_grad": ("*", True),
     "node_pre": ("v", False),
     "node_post": ("v", True),
-    "step_pre": ("P", False),
-    "step_post": ("P", True),
 }
 
 
 def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, object]]) -> Picture:
-    """Draw a line for each layer, tensor, node or optimizer, and a marker for each event.
+    """Draw a line for each layer, tensor or node, and a marker for each event.
 
     Args:
         events: the events; at least one.
@@ -109,7 +107,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
         numbers = [event.index for event in run]
         first, last = numbers[0], numbers[-1]
         if phase != "forward":
-            axes.axvspan(first - 0.5, last + 0.5, color={"backward": "0.95", "step": "0.88"}[phase], zorder=0)
+            axes.axvspan(first - 0.5, last + 0.5, color="0.95", zorder=0)
         if last - first >= len(events) / 12 or len(events) <= 12:
             axes.text((first + last) / 2, -0.75, phase, ha="center", va="bottom", color=COLORS[phase])
     step = -(-len(lines) // _LABELS)  # more labels would not be legible
@@ -122,9 +120,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     axes.set_xlim(1 - margin, len(events) + margin)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20, min_n_ticks=1))
     axes.set_xlabel("event number")
-    axes.set_ylabel(
-        "layer, tensor or optimizer" if any(event.phase == "step" for event in events) else "layer or tensor"
-    )
+    axes.set_ylabel("layer or tensor")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4 if wide > 8 else 3, frameon=False)

@@ -1,19 +1,17 @@
-"""Log the hooks of tensors, of the nodes that made them, and of optimizers."""
+"""Log the hooks of tensors, and of the nodes that made them."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.autograd.graph import Node, get_gradient_edge, register_multi_grad_hook
 from torch.nn.parameter import UninitializedParameter
-from torch.optim import Optimizer
-from torch.optim import optimizer as torch_optimizer
 
 from hookscope.recordings.event_buffer import EventBuffer
 from hookscope.recordings.wrapped_hook import Hook, Hooks, OwnHook, WrappedHook, short_name, unwrap
@@ -23,16 +21,11 @@ _ON_TENSORS = {
     "tensor": ("_backward_hooks", "register_hook"),
     "post_accumulate_grad": ("_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"),
 }
-# The same for an optimizer, and the global dictionary.
-_ON_OPTIMIZERS = {
-    "step_pre": ("_optimizer_step_pre_hooks", "register_step_pre_hook", "_global_optimizer_pre_hooks"),
-    "step_post": ("_optimizer_step_post_hooks", "register_step_post_hook", "_global_optimizer_post_hooks"),
-}
 PARAMETER_KINDS = tuple(_ON_TENSORS)
 
 
 class Watcher:
-    """Register logging hooks on tensors, autograd nodes and optimizers.
+    """Register logging hooks on tensors and autograd nodes.
 
     Args:
         buffer: stores the events, and removes the hooks at the end.
@@ -43,9 +36,6 @@ class Watcher:
         self._buffer = buffer
         buffer.flush = self.flush
         self._fired: Counter[tuple[str, str, str]] = Counter()  # by kind, name and type
-        self._optimizers: dict[Optimizer, str] = {}
-        # Steps that have begun: optimizer, number, kwargs. Few are open at a time.
-        self._steps: deque[tuple[Optimizer, int, object]] = deque(maxlen=16)
         # Gradients that retain_grad is about to fill.
         self._retained: list[_RetainedGrad] = []
         # torch frees an AccumulateGrad node and its hooks if nothing refers to it.
@@ -53,8 +43,7 @@ class Watcher:
 
     def forget(self) -> None:
         """Drop all references."""
-        self._optimizers, self._retained, self._nodes = {}, [], []
-        self._steps.clear()
+        self._retained, self._nodes = [], []
 
     def add_parameters(self, layers: Mapping[nn.Module, str], kinds: Iterable[str]) -> None:
         """Log hooks of these kinds on the parameters that require grad."""
@@ -129,16 +118,6 @@ class Watcher:
             hooks = part.hooks_dict_ref()
             hooks[part.id] = self._own_hook(hooks[part.id])
 
-    def add_optimizers(self, optimizers: Mapping[Optimizer, str]) -> None:
-        """Log the step hooks of optimizers: those that are there, and hookscope's."""
-        self._optimizers = dict(optimizers)
-        for kind, (attribute, register, common) in _ON_OPTIMIZERS.items() if optimizers else ():
-            log = functools.partial(self._log_step, kind)
-            self._wrap_all(getattr(torch_optimizer, common), log, "on every optimizer")
-            for optimizer, name in self._optimizers.items():
-                self._wrap_all(getattr(optimizer, attribute), log, f"on {name}")
-                self._register(optimizer, register, functools.partial(log, ""))
-
     def flush(self) -> None:
         """Log the gradients that retain_grad has filled since the last event.
 
@@ -177,20 +156,6 @@ class Watcher:
             self._buffer.log(kind, name, of, call, value, hook, by=by)
             if not hook:  # hookscope's hook is the last
                 self._fired[kind, name, of] = call
-
-    def _log_step(self, kind: str, hook: str, optimizer: Optimizer, args: Sequence[Any], kwargs: object) -> None:
-        if (name := self._optimizers.get(optimizer)) is None:
-            return
-        number = self._fired["step", name, ""] + (kind == "step_pre")
-        if kind == "step_pre" and not hook:  # hookscope's own is the last pre-hook
-            self._fired["step", name, ""] = number
-            self._steps.append((optimizer, number, kwargs))
-        elif kind == "step_post":
-            # A step can call the step of its base class, which fires the hooks again. Or it ended with an error.
-            begun = (entry[1] for entry in reversed(self._steps) if entry[0] is optimizer and entry[2] is kwargs)
-            number = next(begun, number)
-        given = (*args[1:], *([kwargs] if kwargs else []))  # the first is the optimizer
-        self._buffer.log(kind, name, type(optimizer).__name__, number, given, hook)
 
 
 class _RetainedGrad:

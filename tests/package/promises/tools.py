@@ -37,7 +37,7 @@ Run = Callable[[nn.Module, Any, Any], Any]
 
 def record_everything(model: nn.Module) -> Any:
     """Record all that a recording can log."""
-    return record(model, parameters=True, optimizers=torch.optim.SGD(model.parameters()), values=True)
+    return record(model, parameters=True, values=True)
 
 
 BLOCKS: dict[str, Block] = {
