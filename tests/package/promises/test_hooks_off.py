@@ -70,7 +70,6 @@ def every_kind_of_edit(net: nn.Module) -> Any:
     e.map("second", lambda value: value + 1, to="input")
     e.scale("second", 0.5, to="grad")
     e.scale("attn", 0, heads=0)
-    e.cut("attn", heads=0, queries=1, keys=0)
     return e
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -15,13 +15,7 @@ from hookscope.captures import Capture
 from hookscope.captures.early_stop import StopForward
 from hookscope.compiler import note_traced_hooks, skip_our_hooks
 from hookscope.interp.edits import operations
-from hookscope.interp.edits.attention import (
-    check_edges,
-    heads_around,
-    make_knockout,
-    refuse_second_knockout,
-    select_heads,
-)
+from hookscope.interp.edits.attention import heads_around, select_heads
 from hookscope.interp.edits.batch_first import AxisOrderCheck, refuse_other_order
 from hookscope.interp.edits.hooks import GradientHooks, PassHooks
 from hookscope.interp.edits.layer_edit import LayerEdit
@@ -35,7 +29,7 @@ from hookscope.interp.edits.report import (
     table_row,
 )
 from hookscope.interp.edits.selection import Selection
-from hookscope.interp.edits.spec import EditSpec, Operation, Where, parse_calls, parse_options, tensors_of_capture
+from hookscope.interp.edits.spec import EditSpec, Operation, Where, parse_options, tensors_of_capture
 from hookscope.interp.edits.tokens import TokenSource, find_token_source
 from hookscope.layers import FusedLayer, ModuleMap, Modules, Which, pick, refuse_unhookable
 from hookscope.pictures import Result
@@ -127,42 +121,6 @@ class Edit(Result):
         """Replace the values by their mean over the samples of the batch, or of all calls of a `Capture`."""
         self._add(layer, at, where, lambda kept: operations.take_mean(source, kept), source)
 
-    def cut(
-        self,
-        layer: Which,
-        heads: int | Iterable[int],
-        queries: int | Iterable[int],
-        keys: int | Iterable[int],
-        *,
-        samples: int | slice | Iterable[int] | None = None,
-        calls: int | Iterable[int] | None = None,
-    ) -> None:
-        """Cut edges of attention: in these heads, the queries get weight 0 on the keys; the other weights sum to 1.
-
-        This is attention knockout: the score becomes minus infinity (Geva et al. 2023, arXiv:2304.14767). `queries` and
-        `keys` are positions in the whole sequence, even with a KV cache. The layer must call
-        `F.scaled_dot_product_attention` once per call. hookscope first recomputes what this function returned, with
-        masks, causality, scale and grouped heads, and compares the two results.
-        """
-        number, chosen = self._number, self._pick(layer)
-        made = check_edges(chosen, heads, queries, keys, samples)
-        text = "" if samples is None else f" samples={samples!r}"
-        numbers = parse_calls(calls)
-        for spec, module, name in self._specs:
-            apart = spec.calls is not None and numbers is not None and spec.calls.isdisjoint(numbers)
-            if spec.to == "edges" and module in made and not apart:
-                refuse_second_knockout(spec.operation.options["edges"], made[module], name, spec.number)
-        self._take(
-            [
-                (
-                    EditSpec(number, make_knockout(made[module]), Selection((), text), "edges", None, numbers),
-                    module,
-                    name,
-                )
-                for module, name in chosen.items()
-            ]
-        )
-
     @property
     def _number(self) -> int:
         """The number of the next edit."""
@@ -222,7 +180,7 @@ class Edit(Result):
 
     def _start(self, spec: EditSpec, module: nn.Module, name: str) -> None:
         layer_edit = LayerEdit(spec, name, notes=self._notes, late=self._passes.count)
-        if spec.positions is not None or spec.to == "edges":
+        if spec.positions is not None:
             layer_edit.token_source = self._token_source(name)
         if spec.positions is not None or spec.by_sample:
             layer_edit.samples = self._layer(self.modules.model, "").count_samples()
@@ -309,7 +267,7 @@ class Edit(Result):
     def rows(self) -> list[dict[str, object]]:
         """The table's rows: edit, layer, change, calls seen, calls changed, largest change of a value.
 
-        With `positions=` or `cut`, the column `positions` lists the edited positions of each call.
+        With `positions=`, the column `positions` lists the edited positions of each call.
         """
         return [table_row(layer_edit, self._hooks_of[layer_edit]) for layer_edit in self.layer_edits]
 

@@ -14,7 +14,6 @@ from hookscope.interp.edits.edit import Edit
 
 __all__ = ["explain_edit"]
 
-_VERBS = ("add", "map", "mean", "scale", "set", "swap")
 _WAIT = (
     "if output.requires_grad:",
     "    if output.is_leaf or any(output is arg for arg in args):",
@@ -60,9 +59,6 @@ class _Lines:
         """Write one hook, for all layers that have the same edit."""
         spec, layers = layer_edits[0].spec, [each.layer for each in layer_edits]
         edit = f"edit {spec.number}"
-        if spec.operation.verb not in _VERBS:
-            verb = spec.operation.verb
-            raise ValueError(f"explain cannot write code for {verb} ({edit}). Use map with a function instead")
         if spec.positions is not None:
             raise ValueError(f"explain cannot write code for positions= ({edit}). Use an index, such as at[:, 3]")
         if len(spec.selection.steps) > 1:

@@ -211,7 +211,7 @@ class LayerEdit:
     def is_whole(self) -> bool:
         """Whether the edit happened, and no call can be missing."""
         spec = self.spec
-        return bool(self.done) and spec.calls is None and spec.positions is None and spec.to != "edges"
+        return bool(self.done) and spec.calls is None and spec.positions is None
 
     def came(self) -> str:
         """Return a text with the positions that occurred in the selected calls."""
@@ -224,8 +224,6 @@ class LayerEdit:
         """List the requested positions that were not edited."""
         wanted = self.spec.positions
         edited = {place for places in self.places.values() for place in places}
-        if self.spec.to == "edges" and self.tokens:
-            return sorted(set(self.spec.operation.options["edges"].queries) - edited)
         nothing = self.missed or (self.spec.to == "grad" and not self.done)
         if wanted is None or not self.tokens or nothing:
             return []

@@ -18,7 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from hookscope.captures.recorder import PassRecorder
 from hookscope.interp.edits.batch_first import PACKED, is_packed, samples_in
 from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked, PassHooks
-from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward, is_cross_attention
+from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.parts import tensors
 from hookscope.layers import FusedLayer, attention_would_be_fused, call_id
@@ -79,10 +79,9 @@ class LayerHooks(NoCopyWhileHooked):
         self.notes, self._gradients, self._passes = notes, gradients, passes
         self._returned: WeakTensorKeyDictionary | None = None  # with the number of the call
         self._fused = fused
-        # By thread: the calls that have not returned; and the one that is about to run its forward, with whether its
-        # keys come from elsewhere than its queries.
+        # By thread: the calls that have not returned; and the one that is about to run its forward.
         self._running: dict[int, list[LayerCall]] = {}
-        self._starting: dict[int, tuple[LayerCall, bool]] = {}
+        self._starting: dict[int, LayerCall] = {}
         self._replaced = False
         self._thread, self._elsewhere = get_ident(), False  # whether another thread has called it
         self._counts = False  # samples
@@ -104,7 +103,7 @@ class LayerHooks(NoCopyWhileHooked):
     def take(self, layer_edit: LayerEdit, handles: ExitStack) -> None:
         """Add an edit, which applies from now on."""
         kind = layer_edit.spec.to
-        if kind in ("heads", "edges") and not self._replaced:
+        if kind == "heads" and not self._replaced:
             self._replaced = True
             replaced = PatchedForward(self.module, self._inside)
             handles.callback(replaced.remove)
@@ -125,19 +124,18 @@ class LayerHooks(NoCopyWhileHooked):
         return count
 
     def _inside(self) -> CallInterceptor | None:
-        started = self._starting.pop(get_ident(), None)
-        if started is None:
+        run = self._starting.pop(get_ident(), None)
+        if run is None:
             return None  # `forward` was called directly: no hook ran
-        run, crossed = started
-        layer_edits = self._meant("heads", run)
+        if not (layer_edits := self._meant("heads", run)):
+            return None
 
         def heads(merged: Tensor) -> Tensor:
             for layer_edit in layer_edits:
                 merged = layer_edit.apply(merged, run.number, run.again)
             return merged
 
-        edges = self._meant("edges", run)
-        return CallInterceptor(self.module, heads if layer_edits else None, edges, run.number, run.again, crossed)
+        return CallInterceptor(self.module, heads)
 
     def _meant(self, kind: str, run: LayerCall) -> list[LayerEdit]:
         """List the edits of a call, without those that were written after the call that it repeats."""
@@ -179,9 +177,8 @@ class LayerHooks(NoCopyWhileHooked):
     def _start(self, run: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Prepare a call in whose forward something is edited."""
         if any(map(is_packed, (*args, *kwargs.values()))):
-            layer_edit = next(each for kind in ("heads", "edges") for each in self.layer_edits.get(kind, ()))
-            raise RuntimeError(f"{layer_edit.label(run.number)}: {PACKED}")
-        self._starting[get_ident()] = run, is_cross_attention(args, kwargs, self.module)
+            raise RuntimeError(f"{self.layer_edits['heads'][0].label(run.number)}: {PACKED}")
+        self._starting[get_ident()] = run
         if self._fused is None and attention_would_be_fused(self.module, args, kwargs):
             self.notes[
                 f"edits switch off the fused path of layer {self.name!r}, so values that they do not change may be "

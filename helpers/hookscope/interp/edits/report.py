@@ -53,10 +53,10 @@ def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: i
     elif layer_edit.missing_positions():
         places = ", ".join(map(str, layer_edit.missing_positions()[:8]))
         yield f"{what} was called {times}, but never with position {places}{layer_edit.came()}"
-    elif layer_edit.done and (layer_edit.done >= meant or spec.positions is not None or spec.to == "edges"):
+    elif layer_edit.done and (layer_edit.done >= meant or spec.positions is not None):
         return
-    elif spec.to in ("heads", "edges"):
-        yield f"{what} was called {times}, but {_not_seen(spec.to)}"
+    elif spec.to == "heads":
+        yield f"{what} was called {times}, but {UNSEEN_HEADS}"
     elif layer_edit.missed:
         came = "was called with" if spec.to == "input" else "returned"
         yield f"{what} was called {times}, but it has no such part: it {came} {layer_edit.missed}"
@@ -94,15 +94,6 @@ def notes_about(modules: Modules, layer: LayerHooks) -> Iterator[str]:
             f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(). Call backward() inside the "
             "block, because outside it the layer runs without the edit"
         )
-
-
-def _not_seen(to: str) -> str:
-    if to == "heads":
-        return UNSEEN_HEADS
-    return (
-        "hookscope saw no call of F.scaled_dot_product_attention. Models of transformers call it with "
-        'attn_implementation="sdpa", and nn.MultiheadAttention with need_weights=False'
-    )
 
 
 def table_row(layer_edit: LayerEdit, layer: LayerHooks) -> dict[str, object]:

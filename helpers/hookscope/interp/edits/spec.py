@@ -19,8 +19,6 @@ __all__ = [
     "Operation",
     "Options",
     "Where",
-    "parse_calls",
-    "parse_numbers",
     "parse_options",
     "tensors_of_capture",
 ]  # fmt: skip
@@ -100,8 +98,7 @@ class EditSpec:
         number: the number of the edit, from 1.
         operation: how the new values are computed.
         selection: which values of a tensor.
-        to: "output", "input" or "grad"; "heads" is between the heads and the output projection, and "edges" is inside
-            the attention of a layer.
+        to: "output", "input" or "grad"; "heads" is between the heads and the output projection.
         path: which tensor of a structure; None for the only one.
         calls: numbers of the calls; None for all.
         positions: positions in the whole sequence; None for all.
@@ -121,9 +118,7 @@ class EditSpec:
     by_sample: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.selects = (
-            self.calls is not None or self.operation.numbered or self.positions is not None or self.to == "edges"
-        )
+        self.selects = self.calls is not None or self.operation.numbered or self.positions is not None
         self.by_sample = "samples=" if self.selection.by_sample else "mean" if self.operation.verb == "mean" else ""
 
     @property
@@ -194,12 +189,12 @@ def parse_options(where: Where) -> Options:
     if to not in ("output", "input", "grad"):
         raise ValueError(f"to={to!r} does not exist. Pass 'output', 'input' or 'grad'")
     return Options(
-        to, path_of(where.get("part")), parse_calls(where.get("calls")), where.get("samples"), where.get("heads"),
+        to, path_of(where.get("part")), _parse_calls(where.get("calls")), where.get("samples"), where.get("heads"),
         parse_positions(where.get("positions")),
     )  # fmt: skip
 
 
-def parse_calls(calls: Any) -> frozenset[int] | None:
+def _parse_calls(calls: Any) -> frozenset[int] | None:
     """Check the value of `calls=` and return it as a set of numbers."""
     if calls is None:
         return None
@@ -233,25 +228,6 @@ def tensors_of_capture(
         kept = {"input": ", inputs=True", "grad": ", gradients=True", "output": ""}[to]
         error.add_note(f"hookscope: edit {number} needs the values of capture(model, {name!r}{kept})")
         raise
-
-
-def parse_numbers(given: Any, name: str, end: int | None = None) -> tuple[int, ...]:
-    """Check one or several integers, and return them as a tuple.
-
-    Raises:
-        TypeError: a value is not an integer.
-        ValueError: there are no values, or one is negative or too large.
-
-    """
-    try:
-        numbers = tuple(numbers_in(given))
-    except TypeError:
-        raise TypeError(f"{name}={given!r} does not consist of integers. Pass one or several") from None
-    wrong = [number for number in numbers if number < 0 or (end is not None and number >= end)]
-    if wrong or not numbers:
-        allowed = "0 or more" if end is None else f"0 to {end - 1}"
-        raise ValueError(f"{name}={given!r} is out of range. Pass integers from {allowed}")
-    return numbers
 
 
 def only_tensor(value: Any, path: tuple[int | str, ...] | None, label: str) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from hookscope import attention, edit
 from tests.shared.awkward import Net
-from tests.shared.language_models import IDS, llama
 from tests.shared.networks import make_projected_attention
 
 Wrap = Callable[[nn.Linear], nn.Module]
@@ -157,15 +156,15 @@ def test_windows_and_heads_by_custom_are_said_to_be() -> None:
     )
 
 
-def test_a_map_of_an_attention_that_is_being_cut_is_said_to_be_from_before() -> None:
-    model = llama()
+def test_a_map_of_an_attention_that_is_being_edited_is_said_to_be_from_before() -> None:
+    model, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 5, 8)
     with torch.no_grad(), edit(model) as e:
-        e.cut("model.layers.0.self_attn", heads=1, queries=2, keys=1)
-        maps = attention(model, IDS)
+        e.scale("", 2.0, heads=1)
+        maps = attention(model, x, x, x)
     assert any(
         "an edit changes its attention. The map shows the weights before the edit" in note for note in maps.notes
     )
-    assert attention(model, IDS).notes == ()
+    assert attention(model, x, x, x).notes == ()
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 5, 5), (5,)])

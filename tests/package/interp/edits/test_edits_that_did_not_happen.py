@@ -133,7 +133,7 @@ def test_a_layer_that_was_replaced_since() -> None:
         net(torch.ones(1, 2))
 
 
-@pytest.mark.parametrize("write", ["heads", "cut", "index", "samples", "mean"])
+@pytest.mark.parametrize("write", ["heads", "index", "samples", "mean"])
 def test_edits_of_padded_samples_in_an_encoder_name_the_way_out(write: str) -> None:
     torch.manual_seed(0)
     net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
@@ -143,8 +143,6 @@ def test_edits_of_padded_samples_in_an_encoder_name_the_way_out(write: str) -> N
     match write:
         case "heads":
             e.scale("layers.0.self_attn", 2.0, heads=0)
-        case "cut":
-            e.cut("layers.0.self_attn", heads=0, queries=1, keys=0)
         case "index":
             e.set("layers.0", 0.0, at[:, 1])
         case "samples":
