@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
@@ -103,11 +103,6 @@ class Event:
         """The hook's argument with its shapes, such as `"args ((2, 4),)"`."""
         return f"{GIVEN[self.kind]} {self.shapes}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dict that you can pass to `json.dumps`."""
-        event = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return event | {"shapes": _as_json(self.shapes), "values": _as_json(to_lists(self.values))}
-
 
 def find_phase(kind: str) -> Phase:
     """Return the phase in which hooks of this kind fire."""
@@ -202,13 +197,3 @@ def format_values(values: Any) -> str:
     if isinstance(values, tuple):
         return "(" + ", ".join(map(format_values, values)) + ("," if len(values) == 1 else "") + ")"
     return "None" if values is None else as_text(to_lists(values))
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, Summary):
-        return asdict(value)
-    if isinstance(value, tuple | list):
-        return [_as_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _as_json(item) for key, item in value.items()}
-    return str(value) if isinstance(value, complex) else value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
 
 from hookscope.pictures.picture import Picture, Result, Table
 from hookscope.recordings.call_tree import CallTree
@@ -66,58 +65,6 @@ class EventLog(Result):
             if kind not in GIVEN:
                 raise ValueError(f"there is no kind {kind!r}. Pass some of {', '.join(GIVEN)}")
         return [event.label for event in self._events if not kinds or event.kind in kinds]
-
-    def compare(self, guess: Sequence[str], *kinds: str) -> Table:
-        """Compare a guessed order with the recorded one, and mark the differences.
-
-        Args:
-            guess: a list of strings, as `order` returns them.
-            *kinds: compare only with events of these kinds.
-
-        Raises:
-            TypeError: `guess` is a single string.
-            ValueError: there is no such kind.
-
-        Example:
-            >>> import torch
-            >>> from hookscope.recordings.record import record
-            >>> layer = torch.nn.Linear(4, 2)
-            >>> with record(layer) as recording:
-            ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
-            >>> recording.compare(["full_backward (root)"], "full_backward_pre", "full_backward")
-            The first difference is at position 1 of 2
-            #  guess                 recorded
-            -  --------------------  ------------------------  ----------------
-            1  full_backward (root)  full_backward_pre (root)  first difference
-            2                        full_backward (root)      differs
-
-        """
-        recorded = self.order(*kinds)
-        if isinstance(guess, str):
-            raise TypeError(f"guess={guess!r} is a single string. Pass a list, such as {recorded[:2]}")
-        size = max(len(guess), len(recorded))
-        pairs = [
-            (" ".join(guess[i].split()) if i < len(guess) else "", recorded[i] if i < len(recorded) else "")
-            for i in range(size)
-        ]
-        wrong = [i for i, (left, right) in enumerate(pairs) if left != right]
-        marks = dict.fromkeys(wrong, "differs") | dict.fromkeys(wrong[:1], "first difference")
-        if wrong:
-            caption = f"The first difference is at position {wrong[0] + 1} of {size}"
-        else:
-            caption = f"The guess is right at all {size} positions"
-        rows = [
-            {"#": i + 1, "guess": left, "recorded": right, "": marks.get(i, "same")}
-            for i, (left, right) in enumerate(pairs)
-        ]
-        return Table(rows, caption)
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the events as dicts that you can pass to `json.dumps`.
-
-        Tuples and tensors become lists.
-        """
-        return [event.to_dict() for event in self._events]
 
     @property
     def rows(self) -> list[dict[str, object]]:

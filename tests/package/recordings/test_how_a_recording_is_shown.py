@@ -111,11 +111,10 @@ def test_html_is_escaped():
         recording._repr_mimebundle_(),
         recording.call_tree()._repr_mimebundle_(),
         recording.picture()._repr_mimebundle_(),
-        recording.compare(["<i>"])._repr_mimebundle_(),
     ]
     for bundle in shown:
         html = bundle["text/html"]
-        assert not any(tag in html for tag in ("<img src=x", "<script>", "<b>", "<i>"))
+        assert not any(tag in html for tag in ("<img src=x", "<script>", "<b>"))
         assert "&lt;" in html
     assert "note: No input of layer &lt;img" in shown[0]["text/html"]
     assert shown[0]["text/plain"] == repr(recording)
@@ -130,16 +129,6 @@ def test_a_long_recording_shows_its_beginning():
     text = repr(recording)
     assert text.startswith("Sequential: 210 events (210 forward); the first 200 of them\n")
     assert len(text.splitlines()) == 203
-
-
-def test_compare_marks_the_first_difference():
-    recording = walk_through()
-    right = recording.order("full_backward")
-    assert recording.compare(right, "full_backward").caption == "The guess is right at all 2 positions"
-    table = recording.compare(["full_backward  linear ", "tensor y", "more"], "full_backward")
-    assert table.caption == "The first difference is at position 2 of 3"
-    assert [row[""] for row in table.rows] == ["same", "first difference", "differs"]
-    assert [row["recorded"] for row in table.rows] == [*right, ""]
 
 
 def test_the_timeline_says_in_words_what_it_draws():

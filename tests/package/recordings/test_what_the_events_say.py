@@ -1,6 +1,5 @@
 """What the events of a recording say, and that hooks are called as the learner knows them."""
 
-import json
 import warnings
 
 import pytest
@@ -20,12 +19,6 @@ def test_shapes_keep_the_structure():
     assert [e.shapes for e in recording.events] == [
         ((2, 3), ((3,), ()), "bool", {"scale": (1,)}),
         {"a": (2, 3), "rest": ((), None, "int")},
-    ]
-    assert json.loads(json.dumps(recording.to_dicts()))[0]["shapes"] == [
-        [2, 3],
-        [[3], []],
-        "bool",
-        {"scale": [1]},
     ]
 
 
@@ -71,7 +64,6 @@ def test_events_are_complete_and_frozen():
     )
     with pytest.raises(AttributeError):
         recording.events[0].kind = "forward"
-    assert set(recording.to_dicts()[0]) == set(Event.__dataclass_fields__)
 
 
 def test_hooks_are_called_as_the_learner_knows_them():
