@@ -42,7 +42,6 @@ GIVEN = {
     "tensor": "grad",
     "post_accumulate_grad": "param",
     "retain_grad": "grad",
-    "multi_grad": "grads",
     "node_pre": "grad_outputs",
     "node_post": "grad_inputs",
 }
@@ -68,7 +67,7 @@ class Event:
         index: number of the event, from 1.
         kind: one of `KINDS`, or a kind of watched tensors and nodes, or `"backward"` for a legacy hook.
         name: name of the layer, with `""` for the root, or of the tensors.
-        type: class of the module or tensor; name of the autograd node; mode of a `multi_grad`.
+        type: class of the module or tensor; name of the autograd node.
         call: number of the call that the event belongs to, from 1. For tensors: how often this hook has fired.
         phase: `"forward"` or `"backward"`.
         shapes: the hook's argument, with shapes in place of tensors and type names in place of other objects.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
@@ -155,38 +155,6 @@ class Recording(EventLog):
             self._recorder.watcher.add_node(tensor, name)
         return tensor
 
-    def watch_all(self, tensors: Mapping[str, torch.Tensor], mode: Literal["all", "any"] = "all") -> None:
-        """Log when a multi-grad hook on several tensors fires, as kind `multi_grad`.
-
-        `"all"` fires once per backward pass, when all gradients that this pass computes are ready; the others are
-        `None`. `"any"` fires at the first gradient and gets only that one.
-
-        Args:
-            tensors: names and tensors that require grad.
-            mode: `"all"` or `"any"`, as in `torch.autograd.graph.register_multi_grad_hook`.
-
-        Raises:
-            RuntimeError: the call is outside the block.
-            TypeError, ValueError: a tensor or the mode is wrong, or there are no tensors.
-
-        Example:
-            >>> a, b = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
-            >>> with record(nn.Identity()) as recording:
-            ...     recording.watch_all({"a": a, "b": b})
-            ...     (a.sum() * b.sum()).backward()
-            >>> recording.events[0].label, recording.events[0].given
-            ('multi_grad a, b', 'grads ((2,), (3,))')
-
-        """
-        self._check_running(", ".join(tensors))
-        if not tensors:
-            raise ValueError("watch_all got no tensors. Pass at least one, as in watch_all({'y': y})")
-        if mode not in ("all", "any"):
-            raise ValueError(f"mode={mode!r} does not exist. Pass mode='all' or mode='any'")
-        for name, tensor in tensors.items():
-            _check_tensor(tensor, name)
-        self._recorder.watcher.add_all(tensors, mode)
-
     def _check_running(self, name: str) -> None:
         if not self._buffer.running:
             raise RuntimeError(
@@ -263,8 +231,8 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
             )
         if kind not in KINDS and kind in GIVEN:
             raise ValueError(
-                f"kinds= does not take {kind!r}, because these hooks are not on layers. Use Recording.watch or "
-                "watch_all in the block"
+                f"kinds= does not take {kind!r}, because these hooks are not on layers. Use Recording.watch "
+                "in the block"
             )
         if kind not in KINDS:
             near = get_close_matches(str(kind), KINDS, 1, cutoff=0.5)

@@ -30,7 +30,6 @@ MARKERS = {
     "tensor": ("D", True),
     "post_accumulate_grad": ("s", True),
     "retain_grad": ("s", False),
-    "multi_grad": ("*", True),
     "node_pre": ("v", False),
     "node_post": ("v", True),
 }

@@ -6,11 +6,11 @@ import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.graph import Node, get_gradient_edge, register_multi_grad_hook
+from torch.autograd.graph import Node, get_gradient_edge
 from torch.nn.parameter import UninitializedParameter
 
 from hookscope.recordings.event_buffer import EventBuffer
@@ -107,16 +107,6 @@ class Watcher:
         for kind, register in (("node_pre", node.register_prehook), ("node_post", node.register_hook)):
             handle = register(self._own_hook(functools.partial(_first, functools.partial(log, kind))))
             self._buffer.cleanup.callback(handle.remove)
-
-    def add_all(self, tensors: Mapping[str, torch.Tensor], mode: Literal["all", "any"]) -> None:
-        """Log when torch's multi-grad hook on some tensors fires."""
-        log = functools.partial(self._log, "multi_grad", name=", ".join(tensors), of=mode)
-        with torch.enable_grad():  # as in add_node
-            handle: Any = register_multi_grad_hook(list(tensors.values()), self._own_hook(log), mode=mode)
-        self._buffer.cleanup.callback(handle.remove)
-        for part in handle.handles:  # torch's wrappers around the hook are not hooks of the user
-            hooks = part.hooks_dict_ref()
-            hooks[part.id] = self._own_hook(hooks[part.id])
 
     def flush(self) -> None:
         """Log the gradients that retain_grad has filled since the last event.

@@ -82,43 +82,11 @@ def test_an_in_place_operation_after_watching_is_noted():
     assert "retain_grad is not logged" in note
 
 
-def test_watch_all_any_and_all():
-    with record(nn.Identity(), kinds="forward") as recording:
-        x = make_ones(2)
-        a, b, apart = x * 2, x * 3, make_ones(3) * 1
-        recording.watch_all({"a": a, "b": b, "apart": apart})
-        recording.watch_all({"b": b, "a": a}, mode="any")
-        a.sum().backward(retain_graph=True)
-        (a.sum() + b.sum()).backward()
-    assert recording.order() == [
-        "multi_grad a, b, apart",
-        "multi_grad b, a",
-        "multi_grad b, a #2",
-        "multi_grad a, b, apart #2",
-    ]
-    assert [event.type for event in recording.events] == ["all", "any", "any", "all"]
-    assert [event.shapes for event in recording.events] == [((2,), None, None), (2,), (2,), ((2,), (2,), None)]
-
-
-def test_multi_grad_hooks_of_a_recording_are_not_taken_for_the_learners():
-    x = make_ones(2)
-    with record(nn.Identity(), kinds="forward") as recording:
-        recording.watch_all({"x": x})
-        recording.watch_all({"x": x}, "any")
-        with record(nn.Identity(), tensors={"x": x}) as inner:
-            recording.watch(x, "x", retain_grad=True)
-            x.sum().backward()
-    assert inner.order() == ["tensor x"]
-    assert not any(event.hook for event in recording.events)
-
-
 def test_tensors_and_nodes_are_not_kept():
     model, x = make_nested(), make_ones(1, 4)
     with record(model, values=True, parameters=True) as recording:
         y = recording.watch(model(x), "y", retain_grad=True, nodes=True)
         recording.watch(x, "x", retain_grad=True, nodes=True)
-        for mode in ("all", "any"):
-            recording.watch_all({"x": x, "y": y}, mode)
         z = y.sum()
         z.backward(retain_graph=True)
     refs = [weakref.ref(thing) for thing in (model, x, y)]
@@ -131,10 +99,6 @@ def test_tensors_and_nodes_are_not_kept():
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda r: r.watch_all({}), ValueError, "no tensors"),
-        (lambda r: r.watch_all({"x": make_ones(1)}, "some"), ValueError, "mode='some'.*mode='all' or mode='any'"),
-        (lambda r: r.watch_all({"x": make_ones(1, grad=False)}), ValueError, "'x' does not require grad"),
-        (lambda r: r.watch_all({"x": 3}), TypeError, "'x' is of type int"),
         (lambda r: r.watch(torch.ones(1), "y", retain_grad=True, nodes=True), ValueError, "'y' does not require grad"),
     ],
 )
@@ -152,8 +116,3 @@ def test_bad_input_is_named(call, error, text):
 def test_bad_options_are_named_before_anything_is_registered(options, error, text):
     with pytest.raises(error, match=text):
         record(make_nested(), **options)
-
-
-def test_watching_several_outside_the_block():
-    with pytest.raises(RuntimeError, match=r"'x, y' .*outside the with-block"):
-        record(nn.Identity()).watch_all({"x": make_ones(1), "y": make_ones(1)})

@@ -1,4 +1,4 @@
-"""Draw the time of each layer as bars, and shares of the pass as bars below each other."""
+"""Draw the time of each layer as bars."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any, Protocol
 
 from hookscope.extras import optional_import
 from hookscope.pictures import Picture
-from hookscope.pictures.colors import BACKWARD, FORWARD, FORWARD_SOFT, INK, PAGE
+from hookscope.pictures.colors import BACKWARD, FORWARD
 from hookscope.pictures.picture import from_figure
 from hookscope.pictures.words import count_text, shorten
 
-__all__ = ["draw_bars", "draw_flame"]
+__all__ = ["draw_bars"]
 
 _LONG = 40  # characters of a name
-_THIN = 0.01  # a share that is too thin to see
 
 
 class HasQuartiles(Protocol):
@@ -79,51 +78,3 @@ def _describe_bars(layers: Sequence[HasTimes]) -> str:
         parts.append(text)
     count = count_text(len(layers), "layer")
     return f"Bars of {count}, the slowest on top, with the time in the layer itself: {'; '.join(parts)}."
-
-
-def draw_flame(shares: Mapping[str, float], what: str, title: str) -> Picture:
-    """Draw each layer as wide as its share, below the layer around it; layers side by side are in call order."""
-    with optional_import("the plot of a profile"):
-        from matplotlib.figure import Figure
-    parents = {name: _parent(name, shares) for name in shares if name}
-    deep = {"": 0}
-    for name in sorted(parents, key=len):
-        deep[name] = deep[parents[name]] + 1
-    figure = Figure(figsize=(8, 0.7 + 0.5 * (1 + max(deep.values()))), layout="constrained")
-    axis = figure.subplots()
-    starts, ends = {"": 0.0}, {"": 0.0}  # of each bar, and of the bars in it so far
-    for name in sorted(shares, key=deep.__getitem__):  # stable: in call order on each level
-        around = parents.get(name)
-        if around is not None:
-            starts[name] = ends[name] = ends[around]
-            ends[around] += shares[name]
-        if shares[name] < _THIN:
-            continue
-        inner = name in parents.values()
-        face, ink = (FORWARD_SOFT, INK) if inner else (FORWARD, PAGE)
-        axis.barh(deep[name], shares[name], left=starts[name], height=0.9, color=face, edgecolor="white", linewidth=2)
-        label = f"{name.rpartition('.')[2] or 'whole model'}\n{shares[name]:.0%}"
-        if shares[name] > 0.011 * max(map(len, label.split("\n"))):
-            place = starts[name] + shares[name] / 2
-            axis.text(place, deep[name], label, ha="center", va="center", fontsize=9, color=ink, parse_math=False)
-    axis.set(xlim=(0, 1), ylim=(max(deep.values()) + 0.5, -0.5), xticks=[], yticks=[])
-    axis.spines[:].set_visible(False)
-    leaves = sorted((name for name in shares if name not in parents.values()), key=lambda name: -shares[name])
-    if thin := [name for name in leaves if shares[name] < _THIN]:
-        axis.set_xlabel(
-            f"too thin to see: {thin[0]} ({shares[thin[0]]:.1%}) and {count_text(len(thin) - 1, 'other layer')}",
-            fontsize=9,
-        )
-    words = "; ".join(f"{name or '(root)'} {shares[name]:.0%}" for name in leaves[:3])
-    alt = f"Bars below each other, as wide as a layer's share of {what}. The widest without layers inside: {words}."
-    rows = [{"layer": name or "(root)", "share": f"{share:.1%}"} for name, share in shares.items()]
-    return from_figure(figure, alt, title, rows, when_seen=True)
-
-
-def _parent(name: str, names: Mapping[str, float]) -> str:
-    """Return the nearest layer around a layer, of those that were called."""
-    while name:
-        name = name.rpartition(".")[0]
-        if name in names:
-            break
-    return name

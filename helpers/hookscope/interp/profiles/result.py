@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import nan
 from statistics import median, quantiles
-from typing import Literal
 
-from hookscope.interp.profiles.drawing import draw_bars, draw_flame
+from hookscope.interp.profiles.drawing import draw_bars
 from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Picture, Result
 
@@ -196,28 +195,6 @@ class Profile(Result, Mapping[str, LayerProfile]):
         left = len(self._layers) - len(shown)
         title = f"{self.caption}; {len(shown)} slowest of {len(self._layers)} layers" if left else self.caption
         return draw_bars(shown, title, [layer.row() for layer in shown])
-
-    def flame(self, of: Literal["flops", "forward"] = "flops") -> Picture:
-        """Draw a bar for each layer below the bar of the layer around it, as wide as its share of the whole pass.
-
-        Args:
-            of: the quantity that the width shows, the FLOPs or the time of forward.
-
-        Raises:
-            ModuleNotFoundError: matplotlib is not installed.
-            ValueError: the pass has no FLOPs, or they were not counted.
-
-        """
-        totals = {
-            name: layer.forward.median if of == "forward" else float(layer.flops or 0)
-            for name, layer in self._layers.items()
-        }
-        whole = totals.get("", 0.0)
-        if not whole > 0:
-            raise ValueError(f"the whole pass has no {of} that can be drawn; pass of='forward' to draw the time")
-        what = "the time of forward" if of == "forward" else "the FLOPs"
-        title = f"{self.title}: {what} of each layer, {whole / 1e6:.3g} million" if of == "flops" else self.caption
-        return draw_flame({name: total / whole for name, total in totals.items()}, what, title)
 
     @property
     def caption(self) -> str:

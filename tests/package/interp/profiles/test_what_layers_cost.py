@@ -229,19 +229,6 @@ def test_it_is_shown_as_a_table_and_as_bars():
     assert "<caption" in html
 
 
-def test_a_flame_has_each_layer_below_the_one_around_it():
-    model = nn.Sequential(nn.Sequential(nn.Linear(64, 32, bias=False), nn.ReLU()), nn.Linear(32, 8, bias=False))
-    costs = quick(model, X)
-    flame = costs.flame()
-    shares = {row["layer"]: row["share"] for row in flame.rows}
-    assert shares == {"(root)": "100.0%", "0": "88.9%", "0.0": "88.9%", "0.1": "0.0%", "1": "11.1%"}
-    assert "The widest without layers inside: 0.0 89%; 1 11%; 0.1 0%." in flame.alt
-    assert flame.png
-    assert "time of forward" in costs.flame("forward").alt
-    with pytest.raises(ValueError, match="no flops that can be drawn"):
-        quick(nn.ReLU(), X).flame()
-
-
 def test_what_hooks_add_is_measured_and_said():
     two = Time((0.002, 0.002))
     times = {"plain forward": two, "forward": Time((0.003, 0.003)), "plain backward": two, "outside": two}
