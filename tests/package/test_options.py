@@ -90,7 +90,6 @@ def collects(model: nn.Module, layer: Any = "body", **option: Any) -> object:
     return collect(model, good.pop("loader"), layer, **good)
 
 
-cuts = edits("cut", layer="attn", heads=0, queries=1, keys=0)
 Row = tuple[Callable[..., object], str, tuple[Any, ...], str]
 """What is called with the model and the option, the option, values for it, and how the message names it."""
 
@@ -147,12 +146,6 @@ TABLE: dict[str, Row] = {
             "mean": (0, "x", X, [], abs),
         }.items()
     },
-    "edit.cut layer": (cuts, "layer", (*LAYERS, "body", "head"), "layer|module"),
-    "edit.cut heads": (cuts, "heads", (*NUMBERS, None, -1, 2, [0, 2], HUGE, *SLICES), "heads="),
-    "edit.cut queries": (cuts, "queries", (*NUMBERS, None, -1, *SLICES), "queries="),
-    "edit.cut keys": (cuts, "keys", (*NUMBERS, None, -1, *SLICES), "keys="),
-    "edit.cut samples": (cuts, "samples", (*NUMBERS, [1, 1], HUGE, *SLICES), "samples"),
-    "edit.cut calls": (cuts, "calls", (*NUMBERS, 0, -1, slice(1)), "calls="),
     "sweep model": (lambda _, model: sweeps(model), "model", MODELS, "model"),
     "sweep kwargs": (sweeps_with, "kwargs", KEYWORDS, "kwargs"),
     "sweep options": (sweeps_with, "options", (*WORDS, *UNREAL, 0, True, [], {"part": 0}, X, SOMETHING), "options"),
@@ -245,7 +238,6 @@ TABLE: dict[str, Row] = {
             ),
             ("parameters", "parameters=", FLAGS),
             ("values", "values=", FLAGS),
-            ("optimizers", "optimizers", (None, "", "x", 0, NAN, True, [1], [[1]], [None], X, X[0, 0, 0], SOMETHING)),
             ("max_events", "max_events", (None, *WORDS, *UNREAL, 0, -1, 1.5, True, [], SOMETHING)),
         )
     },
