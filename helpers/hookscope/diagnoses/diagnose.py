@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any, Never
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import keystr
 
 from hookscope.captures.call import is_never_called, why_uncalled
@@ -166,13 +167,18 @@ def _diagnose_stranger(modules: Modules, layer: nn.Module) -> Diagnosis:
 def _is_copy(one: nn.Module, other: nn.Module) -> bool:
     """Return whether two modules are of one class, with equal parameters."""
     pairs = list(zip(one.parameters(), other.parameters(), strict=False))
-    return type(one) is type(other) and bool(pairs) and all(a.shape == b.shape and a.equal(b) for a, b in pairs)
+    return type(one) is type(other) and bool(pairs) and all(_is_equal(a, b) for a, b in pairs)
+
+
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    readable = not (is_lazy(one) or is_lazy(other) or one.is_meta or one.device != other.device)
+    return readable and one.shape == other.shape and one.equal(other)
 
 
 def _find_originals(modules: Modules, layer: nn.Module) -> list[nn.Module]:
     """List the modules outside the model that this layer is a copy of, or that are copies of it."""
     alike = [each for each in gc.get_objects() if type(each) is type(layer) and each not in modules.names]
-    return [each for each in alike if _is_copy(each, layer)]
+    return [each for each in alike if "_parameters" in vars(each) and _is_copy(each, layer)]
 
 
 def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iterator[Finding]:

@@ -239,6 +239,12 @@ def test_the_hook_is_on_the_original_of_a_deep_copy() -> None:
     assert stranger.write == "handle = model.layer.register_forward_hook(hook)"
 
 
+def test_lazy_layers_that_are_not_called_are_not_compared() -> None:
+    others = [net(lambda self, x: self.head(x), nn.LazyLinear(4)) for _ in range(2)]
+    assert hookscope.diagnose(others[0], "layer", X).cause == "not_reached"
+    assert hookscope.diagnose(others[0], others[1].layer, X).cause == "not_in_model"
+
+
 def test_a_function_on_a_deep_copy_is_not_copied() -> None:
     original = hooked(net())
     assert hookscope.diagnose(copy.deepcopy(original), "layer", X).cause == "fires"
