@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -175,10 +176,16 @@ def _is_equal(one: Tensor, other: Tensor) -> bool:
     return readable and one.shape == other.shape and one.equal(other)
 
 
-def _find_originals(modules: Modules, layer: nn.Module) -> list[nn.Module]:
+def _find_twins(seen: WatchedPass) -> list[nn.Module]:
     """List the modules outside the model that this layer is a copy of, or that are copies of it."""
-    alike = [each for each in gc.get_objects() if type(each) is type(layer) and each not in modules.names]
-    return [each for each in alike if "_parameters" in vars(each) and _is_copy(each, layer)]
+    alike = [each for each in gc.get_objects() if type(each) is type(seen.layer) and each not in seen.modules.names]
+    return [each for each in alike if "_parameters" in vars(each) and _is_copy(each, seen.layer)]
+
+
+def _count_users(layer: nn.Module, entry: HookEntry) -> int:
+    """Count the references to the object that a hook writes into; 0 for a function, which a deep copy shares."""
+    hook = getattr(layer, entry._attribute).get(entry._id)
+    return 0 if hook is None or inspect.isfunction(hook) else sys.getrefcount(getattr(hook, "__self__", hook))
 
 
 def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iterator[Finding]:
@@ -187,14 +194,14 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
     if not [entry for entry in hooks if entry.kind in _HOOKS or entry.tensor]:
         other = [entry for entry in census(seen.modules.model, include_global=False) if not entry.by_torch]
         there = f"the model has {_count(other)} elsewhere" + (f", such as on {other[0].where!r}" if other else "")
-        if any(each._forward_hooks or each._backward_hooks for each in _find_originals(seen.modules, layer)):
+        if any(each._forward_hooks or each._backward_hooks for each in _find_twins(seen)):
             there = f"a {kind_of(layer)} with equal weights that is not in this model has one: is the model a copy?"
         yield found("no_hook", f"it has only {_named(hooks[0])}" if hooks else there)
     for (shown, kind, _), count in Counter((_named(entry), entry.kind, entry.tensor) for entry in hooks).items():
         if count > 1:
             yield found("registered_again", f"{shown} is registered {_times(count)}, as {kind} hook")
     for run in seen.hooks:
-        hook, kind, named = getattr(layer, run.entry._attribute).get(run.entry._id), run.entry.kind, _named(run.entry)
+        kind, named = run.entry.kind, _named(run.entry)
         arguments, value = _HOOKS[kind]
         if "with_kwargs" in run.entry.options:
             arguments = arguments.replace("args", "args, kwargs")
@@ -215,17 +222,16 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
             yield found("legacy", named)
         if kind == "forward_pre" and len(seen.hooks) == 1:
             yield found("pre_hook", named)
-        if not inspect.isfunction(hook) and any(
-            getattr(each, run.entry._attribute).get(run.entry._id) for each in _find_originals(seen.modules, layer)
-        ):
+        if any(_count_users(each, run.entry) > _count_users(layer, run.entry) for each in _find_twins(seen)):
             yield found("copied", f"{named} is also on a {kind_of(layer)} that is not in this model")
-        yield from (found("late_name", each) for each in _find_late_names(seen.modules, layer, run.entry, hook))
+        yield from (found("late_name", each) for each in _find_late_names(seen.modules, layer, run.entry))
     if fired := [f"{_named(run.entry)} fired {_times(run.fired)}" for run in seen.hooks if run.fired]:
         yield found("fires", ", ".join(fired))
 
 
-def _find_late_names(modules: Modules, layer: nn.Module, entry: HookEntry, hook: Any) -> Iterator[str]:
+def _find_late_names(modules: Modules, layer: nn.Module, entry: HookEntry) -> Iterator[str]:
     """Yield the variables in which a hook reads the name of another layer."""
+    hook = getattr(layer, entry._attribute).get(entry._id)
     if inspect.isfunction(hook):
         others = set(modules.names.values()) - {*modules.names_of(layer), ""}
         read = inspect.getclosurevars(hook)

@@ -114,8 +114,9 @@ ORIGINALS: list[Any] = []  # as in a notebook, where the model that was copied i
 
 def copied() -> Any:
     """A deep copy of a model whose hook is a method."""
-    ORIGINALS.append(hooked(net(), Kept().keep))
-    return copy.deepcopy(ORIGINALS[-1])
+    kept = Kept()
+    ORIGINALS.append((hooked(net(), kept.keep), kept))
+    return copy.deepcopy(ORIGINALS[-1][0])
 
 
 def checkpointed(self: Any, x: Tensor) -> Tensor:
@@ -243,6 +244,15 @@ def test_lazy_layers_that_are_not_called_are_not_compared() -> None:
     others = [net(lambda self, x: self.head(x), nn.LazyLinear(4)) for _ in range(2)]
     assert hookscope.diagnose(others[0], "layer", X).cause == "not_reached"
     assert hookscope.diagnose(others[0], others[1].layer, X).cause == "not_in_model"
+
+
+def test_the_original_of_a_deep_copy_is_not_the_copy() -> None:
+    kept = Kept()
+    original = hooked(net(), kept.keep)
+    twin = copy.deepcopy(original)
+    assert hookscope.diagnose(original, "layer", X).cause == "fires"
+    assert hookscope.diagnose(twin, "layer", X).cause == "copied"
+    assert len(kept) == 1
 
 
 def test_a_function_on_a_deep_copy_is_not_copied() -> None:
