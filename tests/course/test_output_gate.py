@@ -42,13 +42,14 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_open_question_keeps_all_but_errors_and_progress_bars(copy: Path) -> None:
+def test_an_open_question_keeps_all_but_errors_progress_bars_and_its_figure(copy: Path) -> None:
     progress = "import sys\nfor part in range(3):\n    print(f'\\r{part} of 3', end='', file=sys.stderr)"
-    asked, bar, shown, failed, compared, why, later, other = run(
+    asked, bar, shown, figure, failed, compared, why, later, other = run(
         copy,
         ASK.format("____"),
         progress,
         SHOWN,
+        "print('beside the figure')\nguess.show('figure')",
         "print('seen')\n1 / 0",
         "guess.compare('list')",
         "guess.why()",
@@ -59,6 +60,7 @@ def test_an_open_question_keeps_all_but_errors_and_progress_bars(copy: Path) -> 
     assert "2 of 3" in "".join(texts(bar))
     assert [text for text in texts(shown) if text] == [WAITING]
     assert len(shown) == 4, "a place for each output, in its order"
+    assert texts(figure) == ["'figure'", WAITING], "a figure that belongs to the question does not wait"
     assert {"seen\n", "ZeroDivisionError"} <= {*texts(failed)}
     assert "replace ____ by your guess" in texts(compared)[0]
     assert texts(why) == [WAITING]

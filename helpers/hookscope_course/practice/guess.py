@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from enum import Enum
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hookscope_course.learner.reasons import read_reason
 from hookscope_course.practice import guess_results
@@ -20,6 +20,8 @@ from hookscope_course.practice.question import Question, label, question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_Figure = TypeVar("_Figure")
 
 
 class Guess:
@@ -90,6 +92,11 @@ class Guess:
 
         """
         return Comparison(self, actual)
+
+    def show(self, figure: _Figure) -> _Figure:
+        """Show a figure in which the answer can be looked for at once; all other outputs wait for the answer."""
+        gate.let_pass()
+        return figure
 
     def why(self) -> None:
         """Show the reason behind the answer, in a learner's copy as soon as the question has been answered."""
