@@ -1,4 +1,4 @@
-"""Chapter 11: six bugs to fix. The first wrong answer of each is the bug."""
+"""Chapter 11: five bugs to fix, and a mistake to build. The first wrong answer of each bug is the bug."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope_course.figures.sealed_models.puzzles import BOXES, Puzzle
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.check_helpers import (
     add_foreign_hooks,
@@ -44,40 +45,8 @@ def check_q1(count_calls: Callable[[nn.Module, Tensor], Any], size: int) -> Wron
     return None if registered else no_hook
 
 
-@allows("random")
-def check_q2(net_class: Callable[[], nn.Module]) -> Wrong | None:
-    with record_registrations() as registered:
-        wrong = _wrong_notes(net_class)
-    no_hook = Wrong("`seen` is right, but you registered no hook; register one when the net is created")
-    return wrong or (None if registered else no_hook)
-
-
-def _wrong_notes(net_class: Callable[[], nn.Module]) -> Wrong | None:
-    for weight in (2.0, 3.0):
-        net: Any = net_class()
-        nn.init.constant_(net.layer.weight, weight)
-        returned = [net(make_row(value)) for value in (1.0, 2.0, 3.0)]
-        expected = [weight, 2 * weight, 3 * weight]
-        if net.seen != expected:
-            right = format_numbers(expected)
-            return Wrong(f"after three calls `seen` is {format_numbers(net.seen)}; it should be {right}")
-        if [value.item() for value in returned] != expected:
-            return Wrong(
-                f"the net returned {format_numbers(returned)}; it should still return {format_numbers(expected)}"
-            )
-        net(make_row(3.0))
-        if net.seen != [*expected, expected[-1]]:
-            again = f"in a fourth call the layer returned {expected[-1]:g} again"
-            return Wrong(f"{again}, but `seen` is {format_numbers(net.seen)}; it should have one more entry")
-        if (found := count_hooks(net)) > 1:
-            return Wrong(f"after four calls {found} hooks are on the net; register one hook when the net is created")
-        if not returned[0].requires_grad:
-            return Wrong("with your hook, the output of the net has no graph; it should keep its graph")
-    return None
-
-
 @adds_hook(((2.0, 3.0, 4.0), torch.float32), ((5.0, 2.0), torch.float64))
-def check_q3(
+def check_q2(
     watch: Callable[[nn.Module, dict[str, Any]], Any], weights: tuple[float, ...], dtype: torch.dtype
 ) -> Wrong | None:
     net, seen = nn.Sequential(*map(make_linear, weights)).to(dtype), dict[str, Any]()
@@ -107,7 +76,7 @@ def check_q3(
     one_dtype_only="it copies and registers, whatever the dtype",
 )
 @adds_hook((2.0,), (3.0,))
-def check_q4(with_average: Callable[[nn.Module], Any], weight: float) -> Wrong | None:
+def check_q3(with_average: Callable[[nn.Module], Any], weight: float) -> Wrong | None:
     net = nn.Sequential(make_linear(weight))
     result = with_average(net)
     match result:
@@ -147,7 +116,7 @@ def _break_history(outputs_of: Callable[..., Any]) -> tuple[nn.Module, Callable[
 
 
 @runs_model((1,), (2,), broken=_break_history)
-def check_q5(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
+def check_q4(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
     return _wrong_history(outputs_of, size) or _overwritten(outputs_of, size)
 
 
@@ -208,7 +177,7 @@ class _Saved:
 
 
 @adds_hook()
-def check_q6(without_first: Callable[[Tensor], Any]) -> Wrong | None:
+def check_q5(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     for name, total in _LOSSES.items():
         many = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
         y = 2 * many
@@ -258,3 +227,36 @@ _LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "y.sum()": lambda y: y.sum(),
     "(1 * y).sum()": lambda y: (1 * y).sum(),
 }
+
+
+@allows("hooks")
+@blind_to(
+    one_size_only="the model in the box has one size",
+    one_dtype_only="the model in the box has one dtype",
+    first_result_forever="it returns nothing",
+    swallows_errors="nothing in the box fails",
+)
+def check_q6(seal: Callable[[nn.Module], Any]) -> Wrong | None:
+    box, plain = (Puzzle(BOXES[2], "", "", way) for way in (seal, _watch_all))
+    for question in ("census", "record", "capture"):
+        if apart := box.find_difference(plain, question):
+            layer, found, expected = apart
+            return Wrong(f"`{question}` shows {found} for `{layer}`; without a mistake, it shows {expected}")
+    rows = box.answer("compare")
+    changed = [row["layer"] for row in rows if row["output, without hooks"] != row["output, with hooks"]]
+    if not changed:
+        return Wrong(
+            "`compare` shows the same inputs and outputs with your hooks and without them; "
+            "the output of `gate` should differ"
+        )
+    if changed[0] != "gate":
+        first = changed[0]
+        return Wrong(
+            f"in `compare`, the first output that your hooks change is that of `{first}`; it should be that of `gate`"
+        )
+    return None
+
+
+def _watch_all(model: nn.Module) -> None:
+    for layer in model.children():
+        layer.register_forward_hook(lambda module, args, output: None)

@@ -11,6 +11,7 @@ from typing import Any
 from hookscope_course.figures.registry import FIGURES, load
 
 _FUNCTIONS = {
+    "ask_box": "sealed_models.figure",
     "find_layer": "sealed_models.figure",
     "hook_pass": "playing_map.figure",
     "train_one_step": "bridge.figure",

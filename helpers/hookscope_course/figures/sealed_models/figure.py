@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import traitlets
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookscope import Table
 from hookscope.pictures.colors import FRAME, HOOK, LINE, PAGE
@@ -18,7 +19,7 @@ from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.sealed_models.puzzles import BOXES, LAYERS, MISTAKES, QUESTIONS, Puzzle
 
-__all__ = ["SealedModels", "find_layer"]
+__all__ = ["SealedModels", "ask_box", "find_layer"]
 
 WORTH, QUESTION, WRONG = 5, 1, 2
 """The points of a box, and what a question and a wrong guess take away."""
@@ -216,6 +217,21 @@ def find_layer(box: int) -> Table:
             row[mistake.name] = "yes" if len(answers) == len(LAYERS) else "no"
         rows.append(row)
     return Table(rows, caption=f"Box {box}: does the answer tell you the layer?")
+
+
+def ask_box(seal: Callable[[nn.Module], object]) -> str:
+    """Return what the four questions show of a box that you seal.
+
+    Args:
+        seal: registers hooks on a model with the layers stem, mix, gate and head.
+
+    Example:
+        >>> print(ask_box(lambda model: None).partition("record")[0].strip())
+        census: Which hooks does each layer have?
+
+    """
+    answers = {question: Puzzle(BOXES[2], "", "", seal).answer(question) for question in QUESTIONS}
+    return "\n\n".join(str(Table(rows, caption=f"{name}: {QUESTIONS[name]}")) for name, rows in answers.items())
 
 
 def _count_points(asked: int, wrong: int) -> int:

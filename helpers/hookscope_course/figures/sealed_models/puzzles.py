@@ -138,6 +138,7 @@ class Puzzle:
         box: what its owner tells.
         layer: where the mistake is.
         kind: which mistake it is, one of `box.kinds`.
+        seal: a learner's function, which registers all hooks instead.
 
     Attributes:
         notes: the name of the layer, for each time that a hook of the owner was called.
@@ -148,11 +149,15 @@ class Puzzle:
     box: Box
     layer: str
     kind: str
+    seal: Callable[[nn.Module], object] | None = None
     notes: list[str] = field(default_factory=list)
     kept: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.model = _Stages(self.layer, self.kind)
+        if self.seal:
+            self.seal(self.model)
+            return
         for name, layer in self.model.named_children():
             self._put_on(name, layer, self.kind if name == self.layer else "")
 
@@ -222,6 +227,17 @@ class Puzzle:
             f"In this box it shows {_describe(found, expected)}."
         )
 
+    def find_difference(self, other: Puzzle, question: str) -> tuple[str, str, str] | None:
+        """Return the first layer for which two boxes answer differently, and what each shows; names of hooks aside."""
+        for layer in LAYERS:
+            mine, others = (
+                [{column: cell for column, cell in row.items() if column != "hook"} for row in rows]
+                for rows in (_rows_of(self, question, layer), _rows_of(other, question, layer))
+            )
+            if mine != others:
+                return layer, _describe(mine, others), _describe(others, mine)
+        return None
+
     def _census(self) -> list[dict[str, object]]:
         entries = hookscope.census(self.model, include_global=False)
         return [{"layer": e.layer, "kind of hook": e.kind, "hook": e.callable.rpartition(".")[2]} for e in entries]
@@ -251,7 +267,7 @@ class Puzzle:
         ]
 
     def _compare(self) -> list[dict[str, object]]:
-        bare = Puzzle(self.box, self.layer, self.kind)
+        bare = Puzzle(self.box, self.layer, self.kind, self.seal)
         hookscope.census(bare.model, include_global=False).remove_all()
         with_hooks, without = self._flow(), bare._flow()
         rows: list[dict[str, object]] = []
