@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from hookscope import samples
-from hookscope.layers.find import leaves
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.check_helpers import (
     BreakingLayer,
@@ -141,93 +139,6 @@ def _both(*points: Callable[[Tool], str | None]) -> Callable[[Tool], str | None]
     return lambda tool: next(filter(None, (point(tool) for point in points)), None)
 
 
-# -- the ledger -------------------------------------------------------------------------------------------------------
-
-
-def _column(rows: list[dict[str, Any]], key: str) -> list[Any]:
-    return [row[key] for row in rows]
-
-
-class _FirstColumn(nn.Module):
-    """Returns a part of its input, which shares the memory of the whole."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, 0]
-
-
-def _names_and_bytes(ledger: Tool) -> str | None:
-    net = samples.digit_cnn()
-    with ledger(net) as rows:
-        net(samples.digit(5))
-    got, expected = _column(rows, "layer"), list(leaves(net))
-    if got != expected:
-        return f"on the digit CNN, you listed {got[:3]} … ({len(got)}); it should be {expected[:3]} … ({len(expected)})"
-    if (size := rows[0]["bytes"]) != 50176:
-        return f"you counted {size} bytes for block1.conv, 16 · 28 · 28 numbers of 4 bytes; it should be 50176"
-    double = _chain(stem=_Times(3, torch.float64))
-    with ledger(double) as rows:
-        double(torch.ones(2, 3, dtype=torch.float64))
-    size = rows[0]["bytes"]
-    if size != 48:
-        return f"you counted {size} bytes for an output of 2 · 3 numbers of 8 bytes; it should be 48"
-    part = _chain(first=_FirstColumn())
-    with ledger(part) as rows:
-        part(torch.ones(4, 6))
-    size = rows[0]["bytes"]
-    return None if size == 16 else f"you counted {size} bytes for a column of 4 numbers of 4 bytes; it should be 16"
-
-
-class _Twice(nn.Module):
-    """One ReLU, called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.act, self.second = nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.second(self.act(self.first(x))))  # type: ignore[no-any-return]
-
-
-def _shared_calls(ledger: Tool) -> str | None:
-    net = _Twice()
-    expected, found = ["first", "act", "second", "act"], list[list[dict[str, Any]]]()
-    for times in (1, 2):
-        with ledger(net) as rows:
-            for _ in range(times):
-                net(torch.ones(1, 1))
-        if (got := _column(rows, "layer")) != times * expected:
-            return f"a ReLU is called twice, but your layers are {got}; they should be {times * expected}"
-        found.append(rows)
-    if len(found[0]) != len(expected):
-        return f"your second `with` block changed the rows of the first one from 4 to {len(found[0])}; they should stay"
-    return None
-
-
-def _opens_tuples(ledger: Tool) -> str | None:
-    net = nn.Sequential(nn.LSTM(1, 2, batch_first=True))
-    with ledger(net) as rows:
-        net(torch.ones(1, 3, 1))
-    got = _column(rows, "bytes")
-    lstm = "an LSTM that returns tensors of 6, 2 and 2 numbers"
-    return None if got == [40] else f"your bytes are {got} for {lstm}; they should be [40]"
-
-
-@blind_to(swallows_errors=IN_THE_BLOCK)
-def check_q2(ledger: Tool) -> Wrong | None:
-    return judge(
-        (
-            ("add one row for each call, in order, with name and bytes", _names_and_bytes),
-            ("if a layer is called twice, add two rows", _shared_calls),
-            ("an LSTM returns a tuple in a tuple; count all its tensors", _opens_tuples),
-            (
-                "remove the hooks, even after an error, and do not keep any tensor",
-                _both(check_removal, _leaves_no_trace),
-            ),
-        ),
-        ledger,
-    )
-
-
 # -- the push ---------------------------------------------------------------------------------------------------------
 
 Pushed = Callable[..., AbstractContextManager[Any]]
@@ -332,7 +243,7 @@ def _off(pushed: Pushed) -> str | None:
 
 
 @blind_to(swallows_errors=IN_THE_BLOCK)
-def check_q3(pushed: Pushed) -> Wrong | None:
+def check_q2(pushed: Pushed) -> Wrong | None:
     return judge(
         (
             ("inside the block, the layer should return its output plus strength × push", _adds),
@@ -446,7 +357,7 @@ def _notices_new_tensors(half_once: HalfOnce) -> str | None:
     returns_zeros="it returns two functions, and no tensor",
     swallows_errors="nothing in `pack` and `unpack` has to raise",
 )
-def check_q4(half_once: HalfOnce) -> Wrong | None:
+def check_q3(half_once: HalfOnce) -> Wrong | None:
     return judge(
         (
             ("keep float32 as bfloat16 and return it as float32; do not convert anything else", _told(_halves)),

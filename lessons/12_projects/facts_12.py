@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookscope import samples
-from hookscope_course.chapters.ch12_projects import train_epoch
+from hookscope_course.chapters.ch12_projects import run_blocks, train_epoch
 
 
-def train_on_digits(seed: int, rates: list[float]) -> tuple[Tensor, int]:
-    """Return whether each unit was dead, of shape (epochs, layers, units), and how many test scans are right."""
+def train_head(seed: int, inputs: Tensor, rates: list[float]) -> Tensor:
+    """Return whether each unit was dead, of shape (epochs, layers, units)."""
     torch.manual_seed(seed)
-    first, second, head = nn.Linear(784, 64), nn.Linear(64, 64), nn.Linear(64, 10)
-    mlp = nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU(), head).double()
+    first, second, last = nn.Linear(1568, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+    mlp = nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU(), last).double()
     dead = torch.ones(len(rates), 2, 64, dtype=torch.bool)
     for silent, lr in zip(dead, rates, strict=True):
 
@@ -27,27 +27,25 @@ def train_on_digits(seed: int, rates: list[float]) -> tuple[Tensor, int]:
             silent[0 if module is mlp[2] else 1] &= output.amax(dim=0) == 0
 
         with mlp[2].register_forward_hook(note), mlp[4].register_forward_hook(note):
-            train_epoch(mlp, lr)
-    test = samples.digits("test")
-    return dead, int((mlp(test.images.double()).argmax(dim=1) == test.labels).sum())
+            train_epoch(mlp, inputs, samples.digits("train").labels, lr)
+    return dead
 
 
 @pytest.mark.slow
 def test_one_bad_epoch_kills_layer_1_for_good_with_each_of_ten_seeds(says):
     """Units of layer 2 wake up in each of ten runs, and no unit of layer 1."""
     says(
-        "In layer 1 the images stay the same, too, so the unit stays dead.",
+        "In layer 1 the inputs stay the same, too, so the unit stays dead.",
         "In layer 2 the input changes while layer 1 learns, so a unit can wake up.",
-        "Five good epochs do not make up for the bad one, and most of layer 1 stays dead.",
+        "After five good epochs, most of layer 1 is still dead.",
         "We tried ten seeds, and all of this held for each of them.",
     )
+    inputs = run_blocks(samples.digit_cnn(), samples.digits("train").images)
     for seed in range(10):
-        dead, right = train_on_digits(seed, [1.0] + [0.2] * 5)
-        fresh, right_of_fresh = train_on_digits(seed, [0.2] * 6)
+        dead, fresh = (train_head(seed, inputs, [lr] + [0.2] * 5) for lr in (1.0, 0.2))
         woke = (dead[:-1] & ~dead[1:]).sum(dim=(0, 2))
         assert woke[0] == 0 < woke[1]
         assert fresh[-1, 0].sum() < 15 < 40 < dead[-1, 0].sum()
-        assert right < right_of_fresh - 20
 
 
 def test_saved_tensors_are_freed_one_by_one_and_share_blocks(says):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hookscope import samples
-from hookscope.pictures.colors import CHANGED, CHANGED_SOFT, DATA, DOOR, INK, MUTED
+from hookscope.pictures.colors import CHANGED, CHANGED_SOFT, DOOR, INK, MUTED
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope_course.chapters.ch06_damaged_networks import patient
 from hookscope_course.practice.blank import holds_blank
@@ -22,8 +22,8 @@ __all__ = [
     "draw_blocks",
     "draw_dead_units",
     "memory_of",
+    "run_blocks",
     "show_channels",
-    "show_ledger",
     "show_push",
     "train_epoch",
 ]
@@ -33,19 +33,27 @@ _LATER = Card("No picture yet.", "your picture appears here when no `____` is le
 Fired = Mapping[str, Tensor]
 
 
-def train_epoch(net: nn.Module, lr: float) -> None:
-    """Train a network on the digits for one epoch, with plain SGD.
+def run_blocks(net: nn.Module, images: Tensor) -> Tensor:
+    """Return the output of the last block of a digit CNN for images, divided by 10 and in float64."""
+    exact = copy.deepcopy(net).double()
+    with torch.no_grad():
+        output: Tensor = exact.block3(exact.block2(exact.block1(images.double())))  # type: ignore[operator]
+    return output / 10
+
+
+def train_epoch(net: nn.Module, inputs: Tensor, labels: Tensor, lr: float) -> None:
+    """Train a network for one epoch, with plain SGD.
 
     Args:
-        net: returns logits (N, 10) for images (N, 1, 28, 28).
+        net: returns logits (N, 10) for inputs (N, ...).
+        inputs: one for each label.
+        labels: the digits.
         lr: the learning rate.
 
     """
-    images, labels = samples.digits("train")
-    images = images.to(next(net.parameters()).dtype)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
-    for rows in torch.randperm(len(images)).split(48):  # type: ignore[no-untyped-call]
-        loss = F.cross_entropy(net(images[rows]), labels[rows])
+    for rows in torch.randperm(len(inputs)).split(48):  # type: ignore[no-untyped-call]
+        loss = F.cross_entropy(net(inputs[rows]), labels[rows])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -205,46 +213,6 @@ def _draw_channels(fired: Fired, whose: str) -> Picture:
     dead = ", ".join(f"{row['dead']} of {row['channels']} in {row['layer']}" for row in rows)
     alt = f"Rows of squares, one for each channel. Dead are {dead}."
     return from_figure(figure, alt, f"Dead channels (black) {whose}", rows)
-
-
-def show_ledger(
-    ledger: Callable[[nn.Module], AbstractContextManager[list[dict[str, Any]]]],
-    model: nn.Module | None = None,
-    images: Tensor | None = None,
-) -> None:
-    """Draw how many bytes each call returned, with the ledger of a learner.
-
-    Args:
-        ledger: to be used as `with ledger(model) as rows`.
-        model: another one than the digit CNN.
-        images: other ones than 64 test digits.
-
-    """
-    if holds_blank(ledger):
-        return _show(_LATER)
-    model = samples.digit_cnn() if model is None else model
-    with torch.no_grad(), ledger(model) as rows:
-        model(samples.digits("test").images[:64] if images is None else images)
-    if not rows:
-        return _show(Card("No picture yet.", "your ledger has no row"))
-    return _show(_draw_ledger(rows))
-
-
-def _draw_ledger(rows: list[dict[str, Any]]) -> Picture:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 0.6 + 0.28 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    most = max((row["bytes"] for row in rows), default=1)
-    for at, row in enumerate(rows):
-        axes.barh(at, row["bytes"], color=DATA[0], height=0.7)
-        axes.text(row["bytes"] + most / 80, at, f"{row['bytes']:,}", va="center", fontsize=9, color=INK)
-    axes.set(yticks=range(len(rows)), yticklabels=[row["layer"] for row in rows], xticks=[], xlim=(0, 1.2 * most))
-    axes.invert_yaxis()
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
-    largest = max(rows, key=lambda row: row["bytes"], default={"layer": "none"})
-    alt = f"A bar for each of {len(rows)} calls, in their order. The longest is that of {largest['layer']}."
-    return from_figure(figure, alt, "Bytes that each call returned", rows)
 
 
 def show_push(

@@ -1,4 +1,4 @@
-"""Texts for the story model, and what it does without some of its heads, as a table and as dots."""
+"""Texts for the story model, and what it does without some of its heads, as a table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ import torch
 from torch import Tensor
 
 from hookscope import Table, samples
-from hookscope.pictures.colors import DATA, INK, LINE
-from hookscope.pictures.picture import Picture, from_figure
 from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 
-__all__ = ["Gifts", "draw_falls", "gift_stories", "heads_table", "repeated_rows"]
-
-_AXIS = (-6.0, 11.0)  # of the figures of falls
+__all__ = ["Gifts", "gift_stories", "heads_table", "repeated_rows"]
 
 
 class Gifts(NamedTuple):
@@ -95,44 +91,3 @@ def heads_table(
         texts = [f"{number:.2f}" for number in several]
         rows.append({"heads off": " and ".join(map(str, heads)) or "none", **dict(zip(columns, texts, strict=True))})
     return Table(rows, caption)
-
-
-def draw_falls(falls: Mapping[str, Tensor], yours: Mapping[str, Tensor]) -> Picture:
-    """Draw a dot for each story, a line for each measure, with their mean and a ring for one story.
-
-    Args:
-        falls: a number for each story, by the name of the measure.
-        yours: the number of one story, by the same names.
-
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 0.5 + 0.62 * len(falls)), layout="constrained")
-    axes = figure.subplots()
-    rows: list[dict[str, object]] = []
-    for line, (name, numbers) in enumerate(falls.items()):
-        # Stories that would hide each other stand one above the other.
-        places = torch.linspace(-0.28, 0.28, 9).repeat(len(numbers) // 9 + 1)[: len(numbers)]
-        axes.plot(numbers, line + places, "o", color=DATA[0], alpha=0.3, markersize=4, markeredgewidth=0)
-        axes.plot([numbers.mean()] * 2, [line - 0.38, line + 0.38], color=INK, linewidth=2)
-        axes.plot(yours[name], line, "o", color="none", markeredgecolor=DATA[1], markeredgewidth=2.5, markersize=13)
-        large = (numbers.abs() >= yours[name].abs().item()).float().mean().item()
-        row = {"falls with": name, "your story": f"{yours[name].item():.2f}", "mean": f"{numbers.mean().item():.2f}"}
-        row |= {"lowest": f"{numbers.min().item():.2f}", "highest": f"{numbers.max().item():.2f}"}
-        rows.append({**row, "at least as large as yours": f"{large:.0%}"})
-    # Figures of the same stories have one axis, so that they can be compared.
-    ends = [each for numbers in (*falls.values(), *yours.values()) for each in numbers.flatten().tolist()]
-    low, high = _AXIS
-    axes.set_xlim(min(low, *ends), max(high, *ends))
-    axes.axvline(0, color=LINE, linewidth=1, zorder=0)
-    axes.set(
-        yticks=range(len(falls)),
-        yticklabels=list(falls),
-        xlabel="← better without      fall of the logit difference      the model needs it →",
-    )
-    axes.invert_yaxis()
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    told = " ".join(f"{row['falls with']}: your story {row['your story']}, mean {row['mean']}." for row in rows)
-    caption = f"{len(next(iter(falls.values())))} stories. A ring: yours. A line: the mean"
-    return from_figure(figure, f"A dot for each story. {told}", caption, rows)

@@ -48,6 +48,7 @@ FIGURES = {
     "SlidingFilter": Figure("sliding_filter.figure", (5,)),
     "SteeredScans": Figure("steered_scans.figure", (12,)),
     "SteeringSlider": Figure("steering_slider.figure", (16,)),
+    "StoryDots": Figure("story_dots.figure", (15,)),
     "SwitchOff": Figure("switch_off.figure", ()),
     "SymptomTree": Figure("symptom_tree.figure", (11,)),
     "TenTimesGame": Figure("ten_times_game.figure", (2,)),

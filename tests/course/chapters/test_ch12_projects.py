@@ -14,7 +14,6 @@ from hookscope_course.chapters.ch12_projects import (
     draw_blocks,
     draw_dead_units,
     show_channels,
-    show_ledger,
     show_push,
 )
 from hookscope_course.practice import ____
@@ -51,11 +50,6 @@ def fired_of(model: nn.Module) -> Any:
 
 
 @contextmanager
-def rows_of(model: nn.Module) -> Any:
-    yield [{"layer": "conv", "bytes": 12}]
-
-
-@contextmanager
 def pushed(model: nn.Module, layer: str, images: Tensor, labels: Tensor, start: int, goal: int, strength: float) -> Any:
     with model.get_submodule(layer).register_forward_hook(lambda module, args, output: output + strength):
         yield
@@ -69,7 +63,6 @@ def blank(*args: Any) -> Any:
     ("show", "tool", "said"),
     [
         (show_channels, fired_of, "Dead channels (black)"),
-        (show_ledger, rows_of, "Bytes that each call returned"),
         (show_push, pushed, "scans. With 0 times the push 'toward 7'"),
     ],
 )
