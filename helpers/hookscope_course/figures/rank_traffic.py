@@ -60,7 +60,10 @@ def weights_of(steps: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
             above = 6 if rank == 0 else -12
             axes.annotate(f"rank {rank}", (len(weights) - 1, weights[-1]), (4, above), textcoords="offset points")
             rows.append({"step": place, "rank": rank, "after one step": weights[1], "after ten": weights[-1]})
-        axes.set(xlim=(0, 12), ylim=(0, 5.3), xlabel="steps", title=f"step {place}", xticks=range(0, 11, 2))
+        axes.set(
+            xlim=(0, 12), ylim=(0, 5.3), xlabel="steps", title=f"each step is taken {place}", xticks=range(0, 11, 2)
+        )
+        axes.set(ylabel="weight" if not rows[2:] else "")
         axes.spines[["top", "right"]].set_visible(False)
     alt = "The weight on two ranks over ten steps, for each place of the step: " + "; ".join(
         f"{row['step']}, rank {row['rank']}, it ends at {row['after ten']:g}" for row in rows
@@ -85,7 +88,7 @@ def rows_of_weight(counted: Mapping[str, Sequence[Mapping[str, int]]], whole: in
                     here = first <= row < first + found[place]
                     color = COLORS[row >= whole // 2] if here else "none"
                     axes.add_patch(Rectangle((left, row), width, 0.85, facecolor=color, edgecolor="0.6"))
-                axes.text(left + width / 2, whole + 1.2, f"rank {rank}: {found[place]}", ha="center")
+                axes.text(left + width / 2, whole + 1.2, f"rank {rank}: {found[place]} rows", ha="center", fontsize=9)
                 rows.append({"hooks registered": when, "place": place, "rank": rank, "rows": found[place]})
             axes.set(xlim=(-0.5, 2 * width + 2.5), ylim=(whole + 1.5, -0.3))
             axes.set_title(place, fontsize=10)

@@ -1,4 +1,5 @@
 const [WIDE, HIGH, EDGE] = [560, 46, 10]; // a row of dots
+const say = (fall) => fall.toFixed(2).replace("-", "−");
 const svg = (tag, attributes = {}) => {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -41,7 +42,7 @@ function draw(model, el) {
       ring.style.display = story < 0 ? "none" : "";
       if (story >= 0) { ring.setAttribute("cx", x(falls[row][story])); ring.setAttribute("cy", y(story)); }
       line.setAttribute("aria-valuenow", String(order.indexOf(story) + 1 || 1));
-      line.setAttribute("aria-valuetext", story < 0 ? "no story chosen" : `${falls[row][story].toFixed(2)}: ${texts[story]}`);
+      line.setAttribute("aria-valuetext", story < 0 ? "no story chosen" : `${say(falls[row][story])}: ${texts[story]}`);
     };
     return { show, parts: [h("span", { class: "sd-name" }, name), line] };
   });
@@ -49,13 +50,13 @@ function draw(model, el) {
   const show = () => {
     const story = model.get("story");
     sentence.replaceChildren(...(story < 0 ? ["Click a dot, or use the arrow keys in a row, to read its story."] : [
-      h("b", {}, `${texts[story]} …`), h("br"), names.map((name, row) => `${name}: ${falls[row][story].toFixed(2)}`).join(" · ")]));
+      h("b", {}, `${texts[story]} …`), h("br"), names.map((name, row) => `${name}: ${say(falls[row][story])}`).join(" · ")]));
     for (const row of rows) row.show();
   };
   show();
   listen(model, sentence, "story", show);
   const key = (kind, text) => h("span", {}, h("span", { class: `sd-key ${kind}` }), text);
-  const axis = h("div", { class: "sd-axis" }, h("span", {}, String(low)), h("span", {}, "← better without"), h("span", {}, "fall of the logit difference"),
+  const axis = h("div", { class: "sd-axis" }, h("span", {}, String(low).replace("-", "−")), h("span", {}, "← better without"), h("span", {}, "fall of the logit difference"),
     h("span", {}, "the model needs it →"), h("span", {}, String(high)));
   const root = stage(model, el, "A dot for each story", h("div", { class: "sd-rows" }, ...rows.flatMap(({ parts }) => parts), h("span"), axis),
     h("div", { class: "hs-row sd-keys" }, key("sd-is-yours", "your story"), key("sd-is-mean", "the mean"), key("sd-is-chosen", "the story below")), sentence);
