@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Mapping
 from posixpath import commonprefix
 from typing import Any, Never
 
@@ -14,25 +11,16 @@ import torch
 from torch import Tensor, nn
 
 import hookscope
-from hookscope import samples
 from hookscope.captures import Capture
-from hookscope.extras import optional_import
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures import Table
 from hookscope.pictures.grid import FeatureGrid
 from hookscope.pytree import find_paths, find_tensors, keystr
-from hookscope.samples.efficientnet import PHOTO_WEIGHTS
+from hookscope_course.chapters.named_models import OwnModelError, load_model, say
 
 __all__ = ["OwnModel", "OwnModelError"]
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-
-class OwnModelError(ValueError):
-    """The hooks of a chapter cannot run on this model. A notebook shows the message without a traceback."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"{type(self).__name__}: {self}"]
 
 
 class OwnModel:
@@ -69,7 +57,7 @@ class OwnModel:
         **_unknown: Never,
     ) -> None:
         kwargs = check_kwargs(OwnModel, kwargs, _unknown)
-        chosen, given = _load(model), bool(args or kwargs)
+        chosen, given = load_model(model), bool(args or kwargs)
         self.model, self.classes = chosen.model, chosen.classes
         self._inputs = (args, kwargs) if given else (chosen.args, chosen.kwargs)
         self._used: dict[int, Any] = {}
@@ -82,16 +70,14 @@ class OwnModel:
         self.name = self._choose_layer(misfits, seen.overwritten, layer)
         self.layer, what = self.layers[self.name], self._describe(self.name)
         self.kinds = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
-        _say(f"{self.title}: the hook goes on {what}, which returns the shape {tuple(seen[self.name].output.shape)}.")
+        say(f"{self.title}: the hook goes on {what}, which returns the shape {tuple(seen[self.name].output.shape)}.")
         if self.name in seen.overwritten:
             del self.kinds[2:]
-            _say(
-                f"No full backward hook can go on {what}, because {seen.overwritten[self.name]} overwrites its output."
-            )
+            say(f"No full backward hook can go on {what}, because {seen.overwritten[self.name]} overwrites its output.")
         if misfits:
             (name, why), others = next(iter(misfits.items())), len(misfits) - 1
             rest = f"; {others} more {'has' if others == 1 else 'have'} such a reason" if others else ""
-            _say(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
+            say(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
 
     @property
     def args(self) -> Any:
@@ -160,17 +146,25 @@ class OwnModel:
         first, last = _list_tensors(before), _list_tensors(after)
         one, other = (_list_tensors(self.model(*self.args, **self.kwargs)) for _ in range(2))
         if any(not torch.equal(tensor.nan_to_num(), other[name].nan_to_num()) for name, tensor in one.items()):
-            _say("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
+            say("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
         if not any(tensor.numel() for tensor in (*first.values(), *last.values())):
-            _say(f"Both outputs of {self.title} are empty, so they cannot show whether the hook changes anything.")
-        rows = [self._compare_tensors(name, first.get(name), last.get(name)) for name in first | last]
+            say(f"Both outputs of {self.title} are empty, so they cannot show whether the hook changes anything.")
+        if ranked := _find_ranked(first):
+            say("The rows are sorted by score, so row 0 can be another object with the hook: compare the best score.")
+        rows = [self._compare_tensors(name, first.get(name), last.get(name), name in ranked) for name in first | last]
         return Table(rows, caption=f"The output of {self.title}, without the hook and with it")
 
-    def _compare_tensors(self, name: str, old: Tensor | None, new: Tensor | None) -> dict[str, object]:
+    def _compare_tensors(self, name: str, old: Tensor | None, new: Tensor | None, ranked: bool) -> dict[str, object]:
         shapes = ["missing" if tensor is None else str(tuple(tensor.shape)) for tensor in (old, new)]
         row: dict[str, object] = {"output": name or "the output", "shape": " → ".join(dict.fromkeys(shapes))}
+        if ranked:
+            for when, scores in (("highest without", old), ("highest with", new)):
+                if name.endswith("['scores']") and scores is not None and scores.numel():
+                    row[when] = f"{scores.max().item():.3f}"
+            return row
         if old is None or new is None or old.shape != new.shape or not old.numel():
             return row
+        old, new = self._drop_padding(old), self._drop_padding(new)
         if old.dtype == torch.float64:
             row["largest change"] = (new - old).abs().max().item()
         else:
@@ -179,21 +173,28 @@ class OwnModel:
             pairs = [tensor.reshape(-1, tensor.shape[-1]) for tensor in (old, new)]
             changed = (pairs[0].argmax(-1) != pairs[1].argmax(-1)).nonzero().flatten().tolist()
             shown, count = (changed or [len(pairs[0]) - 1])[0], len(pairs[0])
-            for when, scores in zip(("highest without", "highest with"), pairs, strict=True):
-                best = int(scores[shown].argmax())
-                sure = f"{self.classes[best]}, {scores[shown].softmax(0)[best].item():.1%}" if self.classes else ""
+            for when, logits in zip(("highest without", "highest with"), pairs, strict=True):
+                best = int(logits[shown].argmax())
+                sure = f"{self.classes[best]}, {logits[shown].softmax(0)[best].item():.1%}" if self.classes else ""
                 row[when] = f"row {shown}: " * (count > 1) + (sure or f"index {best}")
             if count > 1:
                 row["rows with another highest"] = f"{len(changed)} of {count}"
         return row
 
+    def _drop_padding(self, tensor: Tensor) -> Tensor:
+        mask = self.kwargs.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.dim() == 2 and tensor.shape[:2] == mask.shape and not mask.all():
+            return tensor[mask.cpu().bool()]
+        return tensor
+
     def draw(self, output: Tensor) -> FeatureGrid:
-        """Draw an output of the layer: a map for each channel of an image; else one map of the first sample."""
+        """Draw an output of a layer: a map for each channel of an image; else one map of the first sample."""
+        title = f"{self.title}: an output of the shape {tuple(output.shape)}"
         if output.dim() == 4:
-            return hookscope.feature_grid(output, title=f"What {self.name} returned")
+            return hookscope.feature_grid(output, title=title)
         axes = ("channel", "position") if isinstance(self.layer, _CONVS) else ("row", "feature")
         whole = output if output.dim() == 2 else output[0]
-        return hookscope.feature_grid(whole, title=f"What {self.name} returned", axes=axes)
+        return hookscope.feature_grid(whole, title=title, axes=axes)
 
     def backward(self, output: Any) -> None:
         """Compute gradients of the largest value of each output. The `.grad` of the parameters does not change."""
@@ -204,12 +205,12 @@ class OwnModel:
             best = [score.max() for score in scores if score.is_floating_point()] or [scores[0].abs().max()]
             torch.autograd.grad(torch.stack([each.float() for each in best]).sum(), wanted, allow_unused=True)
         elif any(tensor.requires_grad for _, tensor in find_paths(output, objects=False)):
-            _say(f"No gradient flows through {self.title}, because its output is empty: it detected nothing.")
+            say(f"No gradient flows through {self.title}, because its output is empty: it detected nothing.")
         elif wanted:
-            _say(f"No gradient flows through {self.title}, because its output does not require grad.")
+            say(f"No gradient flows through {self.title}, because its output does not require grad.")
         else:
             way = "own.model.requires_grad_(True) makes them trainable"
-            _say(f"No gradient flows through {self.title}, because its parameters are frozen; {way}.")
+            say(f"No gradient flows through {self.title}, because its parameters are frozen; {way}.")
 
     def list_pitfalls(self, seen: Capture) -> Table:
         """List the pitfalls that wait in the layers of a capture of one pass, with an example of each."""
@@ -245,10 +246,6 @@ def _refuse_model(title: str, model: nn.Module) -> None:
         )
 
 
-def _say(sentence: str) -> None:
-    print(textwrap.fill(sentence, 90, break_long_words=False, break_on_hyphens=False))
-
-
 def _has_weights(layer: nn.Module) -> bool:
     embedding = isinstance(layer, (nn.Embedding, nn.EmbeddingBag))  # its input is integers
     return not embedding and any(weight.dim() > 1 for weight in layer.parameters(recurse=False))
@@ -273,80 +270,18 @@ def _find_misfit(seen: Capture, name: str) -> str:
     )
 
 
+def _find_ranked(tensors: Mapping[str, Tensor]) -> set[str]:
+    """Return what stands beside `scores` that fall from row to row, as a detector returns them."""
+    ranked = set[str]()
+    for name, scores in tensors.items():
+        if name.endswith("['scores']") and scores.dim() == 1 and scores.numel() and bool((scores.diff() <= 0).all()):
+            ranked |= {each for each in tensors if each.rpartition("[")[0] == name.rpartition("[")[0]}
+    return ranked
+
+
 def _list_tensors(output: Any) -> dict[str, Tensor]:
     """List the dense tensors of an output by where they are in it, without the caches of language models."""
     found = {keystr(path): tensor.detach().cpu() for path, tensor in find_paths(output, objects=False)}
     real = {name: torch.view_as_real(each) if each.is_complex() else each for name, each in found.items()}
     kept = {name: each for name, each in real.items() if each.layout is torch.strided}
     return {name: each.double() if each.is_floating_point() else each for name, each in kept.items()}
-
-
-@dataclass
-class _Chosen:
-    """A model with inputs that it takes, and what its classes are called."""
-
-    model: nn.Module
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    classes: Sequence[str] = ()
-
-
-def _load(model: nn.Module | str) -> _Chosen:
-    """Build the model of a name, in eval mode. The global random state does not change."""
-    if isinstance(model, nn.Module):
-        return _Chosen(model)
-    if not isinstance(model, str) or model not in _NAMED:
-        near = get_close_matches(str(model).lower(), _NAMED, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(_NAMED)}."
-        raise OwnModelError(f"no model {model!r}; {hint} You can also pass a model and its inputs, OwnModel(model, x).")
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return _NAMED[model]()
-    except ModuleNotFoundError as error:
-        raise OwnModelError(error.msg) from error
-
-
-def _build_photo() -> _Chosen:
-    if samples.has_photo_weights():
-        return _Chosen(samples.photo_cnn(), (samples.photo(),), classes=samples.PHOTO_CLASSES)
-    _say(f"NOTE: the weights of the photo network are missing ({PHOTO_WEIGHTS}), so this is the digit network.")
-    return _build_digits()
-
-
-def _build_digits() -> _Chosen:
-    return _Chosen(samples.digit_cnn(), (samples.digit(5),), classes="0123456789")
-
-
-def _build_sentences() -> _Chosen:
-    model, tokenizer = samples.sentence_encoder()
-    return _Chosen(model, kwargs=dict(tokenizer(["The cat sat on the mat."], return_tensors="pt")))
-
-
-def _build_english() -> _Chosen:
-    model, tokenizer = samples.english_lm()
-    return _Chosen(model, kwargs=dict(tokenizer("The capital of Japan is", return_tensors="pt")))
-
-
-def _build_resnet18() -> _Chosen:
-    with optional_import("the model 'resnet18'"):
-        from torchvision.models import resnet18
-    return _Chosen(resnet18().eval(), (samples.photo(),))
-
-
-def _build_gpt2() -> _Chosen:
-    with optional_import("the model 'gpt2'"):
-        from transformers import GPT2Config, GPT2LMHeadModel
-    # The vocabulary is small, and no token of it begins or ends a text.
-    config = GPT2Config(vocab_size=100, n_embd=64, n_layer=4, n_head=4, bos_token_id=None, eos_token_id=None)
-    return _Chosen(GPT2LMHeadModel(config).eval(), kwargs={"input_ids": torch.randint(100, (1, 24))})
-
-
-_NAMED: dict[str, Callable[[], _Chosen]] = {
-    "photo": _build_photo,
-    "sentences": _build_sentences,
-    "english": _build_english,
-    "digits": _build_digits,
-    "resnet18": _build_resnet18,
-    "gpt2": _build_gpt2,
-}

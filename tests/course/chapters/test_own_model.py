@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope.pytree import find_paths, find_tensors
-from hookscope_course.chapters import own_model
+from hookscope_course.chapters.named_models import NAMED
 from hookscope_course.chapters.own_model import OwnModel, OwnModelError
 from tests.shared import language_models
 from tests.shared.parsed_chapters import CHAPTERS
@@ -213,6 +213,14 @@ def check_changes(names: Any, model: nn.Module, case: Case, clean: list[Tensor],
     patch_forward(monkeypatch, names["own"].layer, change)
     changed = list_outputs(model, case)
     rows = names["shown"].rows
+    if case.build is detector:  # its rows are sorted by score
+        best = {"highest without": clean[1], "highest with": changed[1]}
+        assert [{when: row.get(when) for when in best} for row in rows] == [
+            dict.fromkeys(best),
+            {when: f"{scores.max().item():.3f}" for when, scores in best.items()},
+            dict.fromkeys(best),
+        ]
+        return
     assert [row["largest change"] for row in rows] == [
         pytest.approx((new.double() - old.double()).abs().max().item()) for old, new in zip(clean, changed, strict=True)
     ]
@@ -322,7 +330,7 @@ def test_a_model_that_cannot_take_the_place_is_refused_in_a_sentence(
     assert caught.value._render_traceback_() == [f"OwnModelError: {caught.value}"]
 
 
-@pytest.mark.parametrize("name", [mark_slow(name) for name in own_model._NAMED])
+@pytest.mark.parametrize("name", [mark_slow(name) for name in NAMED])
 def test_a_name_gives_a_model_that_all_cells_take(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     state = torch.get_rng_state()
     for number in CELLS:
@@ -400,3 +408,33 @@ def test_empty_outputs_are_not_taken_for_no_effect(capsys: pytest.CaptureFixture
     assert "Both outputs of Detector are empty" in capsys.readouterr().out
     run_cell("02", lambda: OwnModel(Detector().eval(), FOUR))
     assert "its output is empty: it detected nothing" in capsys.readouterr().out
+
+
+def test_rows_that_are_sorted_by_score_are_not_compared_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    boxes, scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0.9, 0.4])
+    before = [{"boxes": boxes, "scores": scores}]
+    after = [{"boxes": boxes.flip(0), "scores": torch.tensor([0.8, 0.5])}]
+    rows = OwnModel("digits").compare(before, after).rows
+    assert "The rows are sorted by score" in capsys.readouterr().out
+    assert rows == [
+        {"output": "[0]['boxes']", "shape": "(2, 2)"},
+        {"output": "[0]['scores']", "shape": "(2,)", "highest without": "0.900", "highest with": "0.800"},
+    ]
+
+
+def test_rows_of_padding_are_not_compared() -> None:
+    mask = torch.tensor([[1, 1, 0]])
+    own = OwnModel(
+        language_models.bert().eval(), kwargs={"input_ids": torch.tensor([[1, 2, 0]]), "attention_mask": mask}
+    )
+    before, after = torch.zeros(1, 3, 2), torch.tensor([[[0.0, 0.5], [0.0, 0.25], [9.0, 9.0]]])
+    (row,) = own.compare({"logits": before}, {"logits": after}).rows
+    assert row["largest change"] == 0.5
+    assert row["rows with another highest"] == "2 of 2"
+
+
+def test_a_picture_does_not_name_a_layer_that_it_cannot_know() -> None:
+    own = OwnModel("digits")
+    with hookscope.capture(own.model, "block2") as seen:
+        own.model(*own.args)
+    assert own.name not in repr(own.draw(seen["block2"].output))
