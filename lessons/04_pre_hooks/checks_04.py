@@ -101,6 +101,8 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
                 continue
             except AssertionError:
                 return Wrong("your guard raises an AssertionError for a bad image; it should raise a ValueError")
+            if not torch.equal(keeper.args[0].nan_to_num(), x.nan_to_num()):
+                return Wrong(f"your guard changed an image with one value {name}; it should raise a ValueError")
             read = _read_with(value)
             if name == "NaN":  # it is for the learner to find out what is in there
                 return Wrong(f"a broken image got past your guard; with it, the network reads an 8 as a {read}")

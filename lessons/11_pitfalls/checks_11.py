@@ -30,6 +30,11 @@ def check_q1(count_calls: Callable[[nn.Module, Tensor], Any], size: int) -> Wron
     add_foreign_hooks(net).register_forward_pre_hook(lambda module, args: calls.append(module))
     with record_registrations() as registered:
         counted = [count_calls(net, x) for _ in range(3)]
+    if not calls:
+        return Wrong(
+            "the cell ran three times, but no hook on the net fired; "
+            "call `net(x)`, because `net.forward(x)` runs no hooks"
+        )
     if counted != [1, 1, 1]:
         other = ". Another hook was on the net before yours" if counted == [0, 0, 0] else ""
         return Wrong(
@@ -58,6 +63,9 @@ def check_q2(
             raise
         return Wrong("the pass failed because a layer was not called with a tensor: your hook returns a value")
     expected = dict(zip("012", accumulate(weights, mul), strict=False))
+    if seen != expected and {str(name): value for name, value in seen.items()} == expected:
+        kind = type(next(iter(seen))).__name__
+        return Wrong(f"the values in `seen` are right, but a key is of type {kind}; each should be a name, such as '0'")
     if seen != expected:
         return Wrong(f"after one pass `seen` is {format_numbers(seen)}; it should be {format_numbers(expected)}")
     output, twice = net(torch.full((1, 1), 2.0, dtype=dtype)).item(), 2 * list(expected.values())[-1]
@@ -147,6 +155,8 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return Wrong("you returned lists of numbers, without dtype and device; each entry should be a tensor")
     if format_numbers(history) != expected:
         return Wrong(f"you returned {format_numbers(history)}; the outputs of the first layer should be {expected}")
+    if not returned:
+        return Wrong("your entries are right, but your function never called `net(batch)`; a hook should keep them")
     if [format_numbers(output) for output, _ in returned] != [
         format_numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)
     ]:
