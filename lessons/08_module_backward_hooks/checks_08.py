@@ -108,6 +108,11 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
                 f"called with a tensor, a number and a tensor, the gradients 2 and 4 became {_one(first.grad)} and "
                 f"{_one(second.grad)}; they should be {-2 * factor:g} and {-4 * factor:g}"
             )
+        entries = hook(take, (torch.ones(3), None), (torch.ones(3),))
+        if entries[1] is not None:
+            return Wrong(
+                f"for a plain number, your hook returned {format_numbers(entries[1])}; its entry should stay None"
+            )
         if wrong := _wrong_in_a_linear(hook, factor):
             return wrong
     return None

@@ -54,10 +54,16 @@ def _leaves_no_trace(tool: Tool) -> str | None:
     def watch(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         alive.append(weakref.ref(output))
 
+    places = list[int]()
+
+    def note_place(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        places.append(output.data_ptr())
+
     model[0].register_forward_hook(watch)
+    model[1].register_forward_hook(note_place)
     expected = model(x)
     alive.clear()
-    with tool(model) as found:
+    with tool(model) as found, model[1].register_forward_hook(note_place):  # after the hook of the tool
         output = model(x)
     same, graph = torch.equal(output, expected), output.requires_grad
     del output
@@ -68,6 +74,8 @@ def _leaves_no_trace(tool: Tool) -> str | None:
         return "with your hooks, the output of the model has lost its gradient; it should keep its graph"
     kept = alive[0]() is not None
     del found
+    if places[-1] != places[-2]:
+        return "your hook returns a tensor, which replaces the output of the layer; it should return None"
     return "you keep the output of a layer alive, with its graph; keep numbers or booleans" if kept else None
 
 
@@ -89,7 +97,7 @@ def _each_unit(watch_relus: Tool) -> str | None:
                 what = f"{tuple(units.shape)} {units.dtype}" if isinstance(units, Tensor) else repr(units)
                 return f"you stored {what} for {name!r}; it should be {numbers} booleans, one for each unit"
             if units.tolist() != expected:
-                zero = "; a unit that is 0 does not count as fired" if units[2] else ""
+                zero = "; a unit that is 0 does not count as fired" if units.equal((x >= 0).any(dim=0)) else ""
                 return f"units 0 and 1 fire for some image. You stored {units.tolist()}; it should be {expected}{zero}"
     return None
 

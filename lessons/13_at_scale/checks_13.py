@@ -182,6 +182,9 @@ def _wrong_means(function: Callable[[nn.Module, Tensor], Any], images: Tensor, f
         positions = seen["block3"].output[0, 0].numel()
         if torch.allclose(means / positions, expected, atol=1e-5):
             return Wrong(f"you summed over the {positions} positions of each channel; use their mean, `mean((2, 3))`")
+        own = (first, len(images) - first)[rank]
+        if torch.allclose(means * own / len(images), expected, atol=1e-5):
+            return Wrong(f"rank {rank} divided by {own}, its own number of images; both ranks have {len(images)}")
         ratio = (means.sum() / expected.sum()).item()
         return Wrong(f"the sum of your numbers on rank {rank} is {ratio:.2g} times as large as it should be")
     return None
