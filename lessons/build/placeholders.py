@@ -173,7 +173,8 @@ def drawing(name: str) -> str:
     if not found:
         raise LookupError(f"{name}.svg has no desc")
     data = base64.b64encode(svg.encode()).decode()
-    return f'<img class="sheet" alt="{html.escape(found[1])}" src="data:image/svg+xml;base64,{data}">'
+    image = f'<img class="sheet" alt="{html.escape(found[1])}" src="data:image/svg+xml;base64,{data}">'
+    return f'<div class="sheet-box" tabindex="0" role="group" aria-label="The drawing">{image}</div>'
 
 
 # -- chooser ------------------------------------------------------------------------------------------------------

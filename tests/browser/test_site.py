@@ -224,9 +224,28 @@ def test_a_link_into_a_folded_answer_opens_it(page: Page) -> None:
     assert page.locator("details.answer[open]").count() == 1
 
 
-def test_the_cheat_sheet_is_printed_on_one_page(page: Page) -> None:
+@pytest.mark.parametrize(("paper", "size"), [("A4", (843, 596)), ("Letter", (792, 612))])
+def test_the_cheat_sheet_is_printed_on_one_page_in_type_of_eight_points(
+    page: Page, paper: str, size: tuple[int, int]
+) -> None:
     page.goto("93_cheat_sheet.html")
-    assert print_page(page) == [(842, 595)], "one sheet of A4, landscape"
+    sheets, smallest = print_page(page, paper)
+    assert sheets == [size], "one sheet, landscape"
+    assert smallest >= 8
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_cheat_sheet_needs_no_sideways_move_on_a_phone(browser: Browser, base: str, scheme: Any) -> None:
+    """Each row is a block of its own there; only the drawing moves, in its own box."""
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme, base_url=base)
+    page = context.new_page()
+    page.goto("93_cheat_sheet.html")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wide = page.locator("article td").evaluate_all("all => all.filter((td) => td.scrollWidth > td.clientWidth).length")
+    assert (wide, page.locator("article td").last.is_visible()) == (0, True)
+    assert page.locator(".sheet-box").evaluate("box => box.scrollWidth > box.clientWidth && box.tabIndex === 0")
+    assert axe(page) == []
+    context.close()
 
 
 @pytest.mark.parametrize(("part", "share"), [("tuned", 0.95), ("unseen", 0.85), ("public", 0.9), ("door", 0.93)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, distributed, nn
 
 from hookscope_course.history import facts, records
-from tests.course.cheat_sheet import (  # the others add their demonstrations
+from tests.course.cheat_sheet import (  # elsewhere adds its demonstrations
     ERRORS,
+    LISTED,
     OPTIMIZER,
     PAGE,
     ROWS,
@@ -25,9 +27,7 @@ from tests.course.cheat_sheet import (  # the others add their demonstrations
     Noting,
     X,
     elsewhere,  # noqa: F401
-    everywhere,  # noqa: F401
     optimizer_of,
-    stored,  # noqa: F401
     x_that_requires,
 )
 from tests.course.cheat_sheet.passes import PASSES, SAYS
@@ -84,7 +84,8 @@ def test_every_hook_of_torch_is_there() -> None:
         nn.parallel.DistributedDataParallel,
     )
     names = {name for place in places for name in dir(place) if re.match(r"register_\w*hook", name)}
-    assert names == {row.name.rpartition(".")[2] for row in ROWS.values()} - {"saved_tensors_hooks"}
+    without_row = {*re.findall(r"`(register_\w+_hook)`", TEXT)}
+    assert names == {row.name.rpartition(".")[2] for row in ROWS.values()} - {"saved_tensors_hooks"} | without_row
     assert len(names) >= 26
 
 
@@ -93,6 +94,7 @@ def test_a_public_name_with_hook_in_it_is_shown_or_left_out() -> None:
     (left_out,) = re.findall(r"^Left out: (?:.+\n)+", TEXT, re.MULTILINE)
     named = re.findall(r"`([\w.]+)`", left_out)
     shown = {row.name.rpartition(".")[2] for row in ROWS.values()}
+    shown |= {*re.findall(r"`(\w+)`", "".join(LISTED.values()))}
     root, exported, texts = Path(torch.__file__).parent, set[str](), dict[str, str]()
     for path in root.rglob("*.py"):
         where, text = path.relative_to(root.parent).with_suffix("").parts, path.read_text(encoding="utf-8")
@@ -254,6 +256,10 @@ SAID: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         lambda: twos()[1].register_hook(print),
     ),
     "should return None": (lambda: accumulate(lambda weight: weight.grad), lambda: accumulate(nothing)),
+    "'NoneType' object has no attribute 'register_hook'": (
+        lambda: twos()[0].grad_fn.register_hook(nothing),
+        lambda: twos()[0].register_hook(nothing),
+    ),
     "positional arguments but 3 were given": (
         lambda: forward_with(lambda module, output: None),
         lambda: forward_with(lambda module, args, output: None),
@@ -273,10 +279,6 @@ SAID: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "no inputs require gradients": (
         lambda: backward_with(nothing, torch.ones(3, 1)),
         lambda: backward_with(nothing, torch.ones(3, 1).requires_grad_()),
-    ),
-    "'NoneType' object has no attribute 'register_hook'": (
-        lambda: twos()[0].grad_fn.register_hook(nothing),
-        lambda: twos()[0].register_hook(nothing),
     ),
 }
 
@@ -301,7 +303,7 @@ def test_what_torch_says_and_what_to_write(said: str) -> None:
 def rows_that_may_return_none() -> list[str]:
     assert "Only\n`unpack` and the communication hook must return something" in TEXT
     others = ("graph.saved_tensors_hooks", "ddp.register_comm_hook")
-    return [name for name in ROWS if name not in others and "registration" not in name]
+    return [name for name in ROWS if name not in others]
 
 
 @pytest.mark.parametrize("name", rows_that_may_return_none())
@@ -330,6 +332,56 @@ def test_a_hook_that_returns_none_fires_changes_nothing_and_can_be_removed(name:
         row.take_off(handles[0])
         step()
     assert not fired
+
+
+def of_every(whom: str) -> list[str]:
+    """The hooks that a line lists, all of which are in the module that it names."""
+    *names, place = re.findall(r"`([\w.]+)`", LISTED[whom])
+    assert all(hasattr(import_module(place), name) for name in names)
+    return names
+
+
+def test_hooks_of_every_module_get_the_same_and_fire_first() -> None:
+    """As 1, 2, 4 and 7, as the list says; the fact has the order of torch's own run."""
+    names = of_every("Every module")
+    own = [name.replace("register_module_", "register_") for name in names]
+    numbers = {row.name.removeprefix("module."): row.numbers for row in ROWS.values()}
+    assert [numbers[name] for name in own] == ["1", "2", "4", "7"]
+    assert "as 1, 2, 4 and 7, and fire before" in " ".join(LISTED["Every module"].split())
+    module, seen = nn.Linear(1, 1), dict[str, list[object]]()
+    with facts.global_hooks() as handles:
+        for name in names:
+            handles.append(getattr(nn.modules.module, name)(lambda *given, name=name: seen.update({name: [*given]})))
+        for name in own:
+            handles.append(getattr(module, name)(lambda *given, name=name: seen.update({name: [*given]})))
+        module(x_that_requires()).backward()
+    assert len(seen) == 8
+    for name, its_own in zip(names, own, strict=True):
+        assert [*seen].index(name) < [*seen].index(its_own)
+        assert seen[name] == seen[its_own], name
+        assert seen[name][0] is module
+
+
+def test_hooks_of_every_optimizer_get_the_same() -> None:
+    names = of_every("Every optimizer")
+    assert names == [f"register_optimizer_step_{when}_hook" for when in ("pre", "post")]
+    assert "as 9 and 10" in LISTED["Every optimizer"]
+    optimizer, seen = optimizer_of(nn.Parameter(torch.tensor(2.0))), dict[str, list[object]]()
+    with facts.global_hooks() as handles:
+        for name in names:
+            handles.append(getattr(OPTIMIZER, name)(lambda *given, name=name: seen.update({name: [*given]})))
+            own = name.replace("optimizer_", "")
+            handles.append(getattr(optimizer, own)(lambda *given, own=own: seen.update({own: [*given]})))
+        optimizer.step()
+    assert len(seen) == 4
+    for name in names:
+        assert seen[name] == seen[name.replace("optimizer_", "")]
+
+
+def test_modules_and_optimizers_have_hooks_for_saving_and_loading() -> None:
+    names = re.findall(r"`(\w+)`", LISTED["Saving and loading"])
+    assert len(names) == 4
+    assert all(hasattr(kind, name) for name in names for kind in (nn.Module, torch.optim.Optimizer))
 
 
 def test_a_handle_is_given_to_a_with_block() -> None:

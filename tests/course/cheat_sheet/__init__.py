@@ -15,19 +15,15 @@ from torch.autograd import graph
 
 from lessons.build import lesson_source
 
-# These files are not named test_*.py; without this, a failed assert in them would not say what it compared.
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("elsewhere", "stored", "everywhere")))
+# It is not named test_*.py; without this, a failed assert in it would not say what it compared.
+pytest.register_assert_rewrite(f"{__name__}.elsewhere")
 
 PAGE = next(path for path in lesson_source.reference_files() if lesson_source.name_of(path) == "93_cheat_sheet")
 TEXT = PAGE.read_text(encoding="utf-8")
 OPTIMIZER = import_module("torch.optim.optimizer")  # `torch.optim` has no attribute of this name
-GLOBAL = {
-    name: getattr(place, name)
-    for place in (nn.modules.module, OPTIMIZER)
-    for name in dir(place)
-    if re.match(r"register_\w*hook", name)
-}
-NAMES = {"graph": graph, **GLOBAL}
+NAMES = {"graph": graph}
+LISTED = dict(re.findall(r"^- \*\*(.+):\*\* ((?:.+\n)(?: .+\n)*)", TEXT, re.MULTILINE))
+"""The hooks that have no row: for whom, and a line about them."""
 X = torch.tensor([[3.0]])
 
 
@@ -40,7 +36,7 @@ class Row:
         arguments: what the hook gets.
         fires: when.
         returns: what it can return.
-        trap: what goes wrong; a row of the second table has none.
+        trap: what goes wrong.
         numbers: its places in the drawing, if it has any.
 
     """
@@ -49,7 +45,7 @@ class Row:
     arguments: str
     fires: str
     returns: str
-    trap: str = ""
+    trap: str
     numbers: str = ""
 
     @property
@@ -69,16 +65,16 @@ class Row:
         eval(f"handle.{way}", {"handle": handle})
 
 
-def _lines(*columns: int) -> list[list[str]]:
-    """The lines of the tables with one of these numbers of columns, without the heads."""
+def _lines(columns: int) -> list[list[str]]:
+    """The lines of the tables with this number of columns, without the heads."""
     lines = [line.strip("| ").split(" | ") for line in re.findall(r"^\| .+ \|$", TEXT, re.MULTILINE)]
-    return [line for line in lines if len(line) in columns and "`" in "".join(line)]
+    return [line for line in lines if len(line) == columns and "`" in "".join(line)]
 
 
 ROWS = {
     row.name: row
     for numbers, code, *rest in (
-        re.findall(r"(?:\*\*(.+)\*\* )?`(.+)`", line[0])[0] + (*line[1:],) for line in _lines(5, 4)
+        re.findall(r"(?:\*\*(.+)\*\* )?`(.+)`", line[0])[0] + (*line[1:],) for line in _lines(5)
     )
     for row in [Row(code, *rest, numbers=numbers)]
 }
@@ -88,7 +84,7 @@ SHOWN: dict[str, Callable[[Row], None]] = {}
 WORDS: dict[str, tuple[str, str, str]] = {}
 
 
-def shows(name: str, *, fires: str, returns: str, trap: str = "") -> Callable[[Callable[[Row], None]], object]:
+def shows(name: str, *, fires: str, returns: str, trap: str) -> Callable[[Callable[[Row], None]], object]:
     """Mark the function that shows a row, and say which words of the row it shows."""
 
     def mark(function: Callable[[Row], None]) -> object:

@@ -12,7 +12,7 @@ from tests.course.cheat_sheet import NAMES, TEXT, Noting, Row, X, optimizer_of, 
 @shows(
     "optimizer.register_step_pre_hook",
     fires="before `step`",
-    returns="the new `(args, kwargs)`",
+    returns="`(args, kwargs)`",
     trap="`args[0]` is the optimizer",
 )
 def step_pre_hook(row: Row) -> None:
@@ -57,9 +57,9 @@ def step_post_hook(row: Row) -> None:
 
 @shows(
     "graph.register_multi_grad_hook",
-    fires="when the last of their gradients in this pass is there",
+    fires="when the last of their gradients is there",
     returns="nothing; a value is ignored",
-    trap="None for a tensor that is not reached",
+    trap="None for a tensor not reached",
 )
 def multi_grad_hook(row: Row) -> None:
     seen: list[object] = []
@@ -86,7 +86,7 @@ def multi_grad_hook(row: Row) -> None:
     "graph.saved_tensors_hooks",
     fires="at saving for backward; when backward needs it",
     returns="anything; the tensor",
-    trap="of nested blocks, only the inner one counts",
+    trap="only the inner of two blocks counts",
 )
 def saved_tensors_hooks(row: Row) -> None:
     assert row.arguments == "tensor; what `pack` returned"
@@ -109,7 +109,7 @@ def saved_tensors_hooks(row: Row) -> None:
 @shows(
     "ddp.register_comm_hook",
     fires="when a bucket is ready to be sent",
-    returns="a `Future` of the new gradients",
+    returns="a `Future` of gradients",
     trap="a second one is an error",
 )
 def communication_hook(row: Row) -> None:
@@ -126,7 +126,7 @@ def communication_hook(row: Row) -> None:
     ddp(X).backward()
     assert seen == [("mine", 3)]
     assert ddp.module.weight.grad == 30
-    assert "A communication hook has no handle, and stays" in TEXT
+    assert "A communication hook has no handle and stays" in TEXT
     assert handle is None
     with pytest.raises(RuntimeError, match="can only be called once"):
         row.put_on(ten_times, ddp=ddp, state="mine")
