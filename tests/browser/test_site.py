@@ -17,6 +17,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, Response, expect
 
+from hookscope_course.figures import history_chart
 from hookscope_course.figures.fact_check.figure import read_claims
 from lessons.site import __main__ as site
 from lessons.site import search_index, widget_recordings
@@ -245,6 +246,27 @@ def test_the_cheat_sheet_needs_no_sideways_move_on_a_phone(browser: Browser, bas
     assert (wide, page.locator("article td").last.is_visible()) == (0, True)
     assert page.locator(".sheet-box").evaluate("box => box.scrollWidth > box.clientWidth && box.tabIndex === 0")
     assert axe(page) == []
+    context.close()
+
+
+def test_the_charts_of_the_time_machine_can_be_read_on_a_phone(browser: Browser, base: str) -> None:
+    """Their letters keep their size; the chart moves in its own box, and a line says so. The claims are not cut."""
+    context = browser.new_context(viewport={"width": 390, "height": 844}, base_url=base)
+    page = context.new_page()
+    page.goto("94_time_machine.html")
+    slider = page.locator("[data-live]")
+    slider.scroll_into_view_if_needed()
+    slider.locator(".hs-stage").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    charts = page.locator(".live img.hi-chart, .cell_output figure > img")
+    shares = charts.evaluate_all("all => all.map((image) => image.clientWidth / image.naturalWidth)")
+    assert len(shares) == 2
+    assert min(shares) * history_chart._WORDS >= 10
+    expect(slider.get_by_text("Move the chart to the side")).to_be_visible()
+    hint = "all => all.map((box) => getComputedStyle(box, '::before').content)"
+    assert "Move the chart" in page.locator(".cell_output .text_html:has(> figure > img)").evaluate_all(hint)[0]
+    cut = "all => all.filter((cell) => cell.scrollWidth > cell.clientWidth + 1).length"
+    assert slider.locator(".hi-claims tbody :is(th, td)").evaluate_all(cut) == 0
     context.close()
 
 

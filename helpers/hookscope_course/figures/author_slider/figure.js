@@ -11,7 +11,7 @@ function draw(model, el) {
     h("caption", {}, "The claims that depend on the release"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "claim"), h("th", { scope: "col" }, "it says"), then, here)), body);
 
-  const shows = (standing, answer, differs) => h("td", {},
+  const shows = (label, standing, answer, differs) => h("td", { "data-torch": label },
     h("span", { class: "hi-standing" }, standing, differs ? " (differs)" : null), h("span", { class: "hi-answer" }, answer));
   const show = () => {
     const { verdict: text, rows, here: mine } = model.get("shown");
@@ -22,7 +22,7 @@ function draw(model, el) {
     body.replaceChildren(...rows.map(([id, says, answer, standing, answerHere, standingHere], at) =>
       h("tr", { class: standing === standingHere ? "" : "hi-differ" },
         h("th", { scope: "row" }, id), h("td", {}, says, code[at] ? h("pre", { class: "hi-code" }, code[at]) : null),
-        shows(standing, answer), shows(standingHere, answerHere, standing !== standingHere))));
+        shows(then.textContent, standing, answer), shows(here.textContent, standingHere, answerHere, standing !== standingHere))));
   };
   show();
   listen(model, el, "shown", show);
@@ -32,6 +32,7 @@ function draw(model, el) {
     verdict,
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "claims", ...ownKeys }, table),
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "chart", ...ownKeys },
+      h("div", { class: "hi-hint", "aria-hidden": "true" }, "Move the chart to the side →"),
       picture(model, "png", "alt", { class: "hi-chart" })),
     h("p", { class: "hi-key" }, "A bar holds the answer of the releases above it, and a black line stands where the answer changed. ",
       "An answer that does not fit into its bar stands below it. Releases that are alike in every row share a column. ",
