@@ -369,6 +369,20 @@ def test_the_first_screen_answers_a_click_and_is_light(page: Page) -> None:
     expect(page.locator("h1")).to_contain_text("Start here")
 
 
+def test_on_a_phone_the_switch_and_what_it_does_are_on_the_first_screen(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("index.html")
+    figure = page.locator("[data-live=switch_off]")
+    figure.locator(".hs-stage").wait_for()
+    channel, told = figure.locator(".so-tile").nth(6), figure.get_by_role("status").first
+    channel.click()
+    expect(told).to_have_text("With channel 6 of block1 silenced, the model reads a 1 (71.1 %) instead of an 8.")
+    assert page.evaluate("scrollY") == 0, "the click did not have to scroll"
+    boxes = [told.bounding_box(), channel.bounding_box(), channel.locator("img").bounding_box()]
+    assert all(box and box["y"] > 0 and box["y"] + box["height"] <= 844 for box in boxes)
+    assert boxes[2] and boxes[2]["width"] >= 64, "a map is large enough to see"
+
+
 def test_an_address_without_a_page_leads_on(page: Page) -> None:
     page.goto("404.html")
     assert page.get_by_role("searchbox").is_visible()

@@ -24,9 +24,8 @@ function draw(model, el) {
   stage(model, el, "Switch off a channel",
     h("div", { class: "so-flow" },
       part("This goes in", h("img", { class: "so-digit", src: model.get("_digit"), alt: "A handwritten 1" })), arrow(),
-      part(`The ${list.length} channels of one layer. Click one: a hook sets it to 0.`, h("div", { class: "so-maps", role: "group", "aria-label": "Channels" }, ...tiles)), arrow(),
-      part("The network reads", read, share)),
-    sentence(model),
+      part(`${list.length} channels of one layer. Click one: a hook sets it to 0.`, h("div", { class: "so-maps", role: "group", "aria-label": "Channels" }, ...tiles)), arrow(),
+      part("The network reads", read, share), sentence(model)),
     code);
 }
 
