@@ -128,7 +128,7 @@ def _make_cells(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iter
         if cell["cell_type"] == "code":
             cell = {**cell, "outputs": join_pictures(cell["outputs"])}
         source, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
-        if "edition" in tags or "hint" in tags or is_bare_label(cell):
+        if {"edition", "hint", "notebook"} & tags or is_bare_label(cell):
             continue
         if source.rstrip().endswith("\nprogress()"):
             yield make_text_cell(make_progress())

@@ -100,6 +100,20 @@ def test_what_a_prediction_asks_for_is_folded_up_to_the_next_heading() -> None:
     ]
 
 
+def test_what_is_for_a_notebook_only_is_not_on_a_page() -> None:
+    cells = [cell("markdown", "Read."), cell("markdown", "Now run it.", "notebook"), cell("code", "run()", "notebook")]
+    assert of(list(pages._make_cells(cells, Path("01_x.ipynb"), {}))) == ["Read."]
+
+
+@pytest.mark.parametrize("name", ["00_start_here", "index"])
+def test_a_page_tells_nobody_to_press_keys_of_a_notebook(name: str) -> None:
+    source = (lesson_source.NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
+    orders = re.compile(r"`Run` →|Shift \+ Enter|run this cell")
+    assert orders.search(source)
+    cells = pages.make_chapter_page(lesson_source.NOTEBOOKS / f"{name}.ipynb")["cells"]
+    assert not [each for each in of(cells) if orders.search(each)]
+
+
 def test_imports_are_folded_but_not_twice() -> None:
     imports, more = cell("code", "import torch\nfrom torch import nn"), cell("code", "import torch\nx = 1")
     cells = [imports, more, cell("code", ASKS), imports, cell("code", "%timeit 1")]
