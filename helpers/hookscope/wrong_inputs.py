@@ -14,8 +14,9 @@ from hookscope.error_pages import append_page
 from hookscope.pictures.words import count_text
 from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["WrongInputError", "check_batch_axis", "explain_input_errors"]
+__all__ = ["WrongInputError", "check_batch_axis", "describe_wrong_input", "explain_input_errors"]
 
+_INPUT_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)
 _CONVS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Conv1d: ("L",),
     nn.Conv2d: ("H", "W"),
@@ -38,10 +39,33 @@ def explain_input_errors(model: nn.Module, args: Sequence[Any], kwargs: Mapping[
     """
     try:
         yield
-    except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+    except _INPUT_ERRORS as error:
         if reason := _find_reason(model, args, kwargs, error):
             raise WrongInputError(reason) from error
         raise
+
+
+def describe_wrong_input(model: nn.Module, error: BaseException) -> str:
+    """Say what is wrong with the input of the call of the model that raised; "" if the input is not the reason.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> try:
+        ...     layer("text")
+        ... except TypeError as error:
+        ...     print(describe_wrong_input(layer, error))
+        Linear got a str and no tensor. Pass the tensors that its forward takes
+
+    """
+    if not isinstance(error, _INPUT_ERRORS):
+        return ""
+    step = error.__traceback__
+    while step is not None:
+        inside = step.tb_frame.f_locals
+        if step.tb_frame.f_code.co_name == "_call_impl" and inside.get("self") is model:
+            return _find_reason(model, inside.get("args", ()), inside.get("kwargs", {}), error, is_own_call=True)
+        step = step.tb_next
+    return ""
 
 
 def check_batch_axis(names: Mapping[nn.Module, str], args: Sequence[Any], outputs: Mapping[str, Any]) -> None:
@@ -65,11 +89,16 @@ def check_batch_axis(names: Mapping[nn.Module, str], args: Sequence[Any], output
                     raise WrongInputError(_describe_missing_batch(x, name, module))
 
 
-def _find_reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
+def _find_reason(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception, is_own_call: bool = False
+) -> str:
+    """Say what is wrong with the inputs; `is_own_call`: the user called the model, and no function of hookscope did."""
     if not args and not kwargs:
-        return f"{type(model).__name__} got no input. Pass its arguments after the model"
+        return "" if is_own_call else f"{type(model).__name__} got no input. Pass its arguments after the model"
     values = [*args, *kwargs.values()]
-    if reason := _describe_other_types(model, values):
+    # A model of the user's own can take arrays, and raise for another reason.
+    is_type_refused = isinstance(error, (TypeError, AttributeError)) or not is_own_call
+    if is_type_refused and (reason := _describe_other_types(model, values, is_own_call)):
         return reason
     if isinstance(error, (TypeError, AttributeError)) and not find_tensors(values):
         return _describe_no_tensor(model, values[0])
@@ -84,7 +113,7 @@ def _find_reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
     return _compare_with_layer(names.get(failed, ""), failed, given)
 
 
-def _describe_other_types(model: nn.Module, values: Sequence[Any]) -> str:
+def _describe_other_types(model: nn.Module, values: Sequence[Any], is_own_call: bool) -> str:
     arrays: list[np.ndarray[Any, Any]] = []
     tree_map(arrays.append, list(values), np.ndarray)
     if arrays:
@@ -99,16 +128,19 @@ def _describe_other_types(model: nn.Module, values: Sequence[Any]) -> str:
         )
     if len(values) == 1 and isinstance(values[0], Mapping) and find_tensors(values[0]):
         names = ", ".join(map(repr, list(values[0])[:3]))
-        return f"the input is a {type(values[0]).__name__} with the keys {names}. Pass it as kwargs=inputs"
-    if values and values[0] is None:
+        fix = "with two stars, model(**inputs)" if is_own_call else "as kwargs=inputs"
+        return f"the input is a {type(values[0]).__name__} with the keys {names}. Pass it {fix}"
+    if values and values[0] is None and not is_own_call:
         return f"the input is None. Pass the arguments of {type(model).__name__} after the model"
     return ""
 
 
 def _describe_no_tensor(model: nn.Module, value: object) -> str:
     inside = value[0] if isinstance(value, (list, tuple)) and value else value
-    fix = "Pass the token ids of the text as a tensor; a tokenizer returns them" if isinstance(inside, str) else ""
+    is_text = isinstance(inside, str) and any(isinstance(module, nn.Embedding) for module in model.modules())
+    fix = "Pass the token ids of the text as a tensor; a tokenizer returns them" if is_text else ""
     kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    kind = "None" if value is None else kind
     return f"{type(model).__name__} got {kind} and no tensor. {fix or 'Pass the tensors that its forward takes'}"
 
 

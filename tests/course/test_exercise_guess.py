@@ -104,3 +104,25 @@ def test_where_numbers_and_words_stand_both_are_guesses(guess: list[object], wor
 def test_an_empty_list_is_a_guess() -> None:
     assert repr(Guess([])) == "Your guess: an empty list. Now run the cells below."
     assert repr(Guess([]).compare([])) == "As you guessed: an empty list."
+
+
+@pytest.mark.parametrize(
+    ("about", "guess", "said"),
+    [
+        ("03.1", 8, '8 is none of the answers. Write one of these: "6", "7", "not a number: True", "an error".'),
+        ("02.0", 3, "3 is none of the answers. Write one of these: True, False."),
+        ("02.1", 3, '3 is none of the answers. Write these in order: "keep", "silence", "everywhere".'),
+        ("11.3", 3, '3 is none of the answers. Write some of these: "stem", "relu", "mix", "head".'),
+        ("04.5", "many", "'many' is none of the answers. Write a number from 0 to 64."),
+    ],
+)
+def test_a_guess_of_another_type_than_the_answers_is_refused_at_once(about: str, guess: object, said: str) -> None:
+    """It is no try: the answer stays unknown."""
+    made = Guess(guess, about=about)
+    assert repr(made) == said
+    assert repr(made.compare("the answer")) == said
+
+
+def test_a_number_stands_for_the_button_with_it() -> None:
+    assert Guess(7, about="03.1").guess == "7"
+    assert Guess([3, 1], about="03.1").guess == [3, 1]

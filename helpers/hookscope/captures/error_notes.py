@@ -9,6 +9,7 @@ from torch import nn
 from hookscope.captures.call import Call
 from hookscope.error_pages import append_page
 from hookscope.layers import Modules, is_write_to_hooked
+from hookscope.wrong_inputs import describe_wrong_input
 
 __all__ = ["error_notes"]
 
@@ -28,6 +29,8 @@ def error_notes(error: BaseException, model: nn.Module, calls: Sequence[Call], l
     yield f"hookscope: {was} captured before this error{at}. Read the capture in the error's .capture"
     if is_write_to_hooked(error):
         yield _views(model, last)
+    if reason := describe_wrong_input(model, error):
+        yield f"hookscope: {reason}"
 
 
 def _views(model: nn.Module, last: Call | None) -> str:

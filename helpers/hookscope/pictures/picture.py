@@ -170,6 +170,7 @@ class Picture:
         notes: remarks about the image, one sentence each.
 
     Raises:
+        TypeError: ``png`` is of another type, such as a path.
         ValueError: ``png`` is not a PNG, or ``alt`` is empty.
 
     Example:
@@ -187,12 +188,17 @@ class Picture:
     def __init__(
         self,
         png: bytes | Callable[[], bytes],
-        alt: str,
+        alt: str = "",
         caption: str = "",
         rows: Rows = (),
         heading: str = _HEADING,
         notes: Iterable[str] = (),
     ) -> None:
+        if not callable(png) and not isinstance(png, bytes | bytearray | memoryview):
+            raise TypeError(
+                f"png is of type {type(png).__name__}. Pass the bytes of a PNG file, for example "
+                "Picture(Path('…').read_bytes(), 'A red square.')"
+            )
         if not alt.strip():
             raise ValueError("alt is empty. Describe in a sentence what the image shows")
         self._png = png

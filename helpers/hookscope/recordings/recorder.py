@@ -305,7 +305,7 @@ class Recorder:
             if kind == "full_backward":
                 self._unmute()
                 if self._buffer.running:
-                    self._buffer.note(_explain_early(name, self._early[name, calls.get(module)]))
+                    self._buffer.note(_explain_early(name, module, self._early[name, calls.get(module)]))
             elif "full_backward" in self._kinds or self._buffer.running:
                 self._mute(module)
 
@@ -418,9 +418,11 @@ def _has_tensor(output: Any) -> bool:
     )
 
 
-def _explain_early(name: str, is_inside: bool) -> str:
-    """Say why the full backward hooks of a layer fire before those of the layers inside it."""
-    layer, early = name or "(root)", "its full backward hooks fire early, before the hooks of the layers inside it"
+def _explain_early(name: str, module: nn.Module, is_inside: bool) -> str:
+    """Say why the full backward hooks of a layer fire before the gradients inside it are computed."""
+    is_leaf = next(module.children(), None) is None
+    later = "the gradients of its parameters are computed" if is_leaf else "the hooks of the layers inside it"
+    layer, early = name or "(root)", f"its full backward hooks fire early, before {later}"
     if is_inside:
         return (
             f"The inputs of layer {layer} that require grad are in a container or passed by keyword. torch's full "

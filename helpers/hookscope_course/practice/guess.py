@@ -55,6 +55,8 @@ class Guess:
         self.question = question(about) if about else Question()
         self._widget: Any = None
         _forget_when_a_cell_fails()
+        if not isinstance(self.guess, str):  # on a button there is text: 7 is "7"
+            self.guess = next((each for each in self.question.choices if each == str(self.guess)), self.guess)
         if about and holds_blank(self.guess):
             made = guess_results.get_guess(about)
             self.guess = ____ if made is None else made
@@ -120,6 +122,8 @@ class Guess:
             is_clicked: the widget shows it, with the choices and what to do.
 
         """
+        if misfit := self.find_misfit():
+            return misfit
         if holds_blank(self.guess):
             if is_clicked:
                 return Card("No guess yet.", "", "not attempted")
@@ -135,6 +139,25 @@ class Guess:
             return Card("Your guess?", "Replace ____ and run this cell again.", "not attempted")
         todo = "" if is_clicked else " Now run the cells below."
         return Card("Your guess:", f"{self.text}.{todo}")
+
+    def find_misfit(self) -> Card | None:
+        """Say what to write, if the guess is of another type than each answer that the question offers."""
+        asked = self.question
+        many, one = asked.cards or asked.several, asked.choices or asked.slider[:1]
+        if holds_blank(self.guess) or not (many or one):
+            return None
+        guess = [*self.guess] if isinstance(self.guess, set | frozenset) else self.guess
+        for answer in [list(many)] if many else one:
+            with suppress(_UnclearGuess):
+                _convert_guess(guess, answer)
+                return None
+        if asked.slider:
+            what = f"Write a number from {asked.slider[0]:g} to {asked.slider[1]:g}"
+        else:
+            offers = ", ".join('"' + each + '"' if isinstance(each, str) else repr(each) for each in many or one)
+            some = {"choices": "one of these", "cards": "these in order"}.get(asked.kind, "some of these")
+            what = f"Write {some}: {offers}"
+        return Card(f"{self.guess!r} is none of the answers.", f"{what}.", "not attempted")
 
     def __repr__(self) -> str:
         return repr(self.card())
@@ -220,6 +243,8 @@ class Comparison:
             if self.guess.about and (self.is_on_page or (is_notebook() and guess_results.is_learner_copy())):
                 return Card("You have not guessed yet.", "", "not attempted")
             return self._make_answer_card()
+        if misfit := self.guess.find_misfit():  # another guess can follow, so the answer is not told
+            return Card(misfit.heading, misfit.message, "wrong")
         match, found = _compare(guess, actual, asked.close)
         if not self.guess.about or match is _Match.UNCLEAR:
             return found

@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,39 @@ def test_of_several_hooked_layers_all_are_named_when_it_is_not_clear_which() -> 
     with pytest.raises(RuntimeError, match="BackwardHookFunction") as caught, capture(model, "1"):
         model(torch.ones(2, 4, requires_grad=True))
     assert "one of the layers '0.first', '0.second'" in caught.value.__notes__[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("text",), "Sequential got a str and no tensor. Pass the tensors that its forward takes"),
+        ((None,), "Sequential got None and no tensor"),
+        (
+            (np.ones((1, 4), np.float32),),
+            "is a NumPy array of shape (1, 4), but Sequential takes tensors. Pass torch.from",
+        ),
+        (({"x": torch.ones(1, 4)},), "a dict with the keys 'x'. Pass it with two stars, model(**inputs)"),
+        ((torch.ones(1, 4).long(),), "but its input has dtype torch.int64. Pass x.float()"),
+        ((torch.ones(1, 3),), "0 (Linear) expects 4 features in the last axis, but its input has shape (1, 3)"),
+    ],
+)
+def test_a_wrong_input_is_explained_below_what_torch_says(given: tuple[Any, ...], said: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    with pytest.raises((TypeError, RuntimeError, AttributeError)) as caught, capture(model):
+        model(*given)
+    assert said in caught.value.__notes__[1]
+
+
+@pytest.mark.parametrize("given", [(np.ones(1),), ("text",), ()])
+def test_an_error_that_is_not_about_the_input_gets_no_reason(given: tuple[Any, ...]) -> None:
+    class Model(nn.Module):
+        def forward(self, *given: object) -> None:
+            raise ValueError("no file")
+
+    model = Model()
+    with pytest.raises(ValueError, match="no file") as caught, capture(model, ""):
+        model(*given)
+    assert len(caught.value.__notes__) == 1
 
 
 def test_of_several_hooked_layers_the_last_one_that_returned_is_named() -> None:

@@ -189,6 +189,8 @@ def test_picture_needs_a_png_and_words():
         Picture(b"GIF89a", "A square.")
     with pytest.raises(ValueError, match="alt is empty"):
         Picture(png(), "  ")
+    with pytest.raises(TypeError, match=r"png is of type str. Pass the bytes of a PNG file, .*Picture\(Path"):
+        Picture("image.png")  # type: ignore[arg-type]
 
 
 def test_save_writes_the_png(tmp_path):

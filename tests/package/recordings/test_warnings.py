@@ -26,10 +26,23 @@ def test_warnings_about_its_own_hooks_become_notes_and_filters_are_left_alone(ca
     parts = (
         "Layer 1 (Net) returns a dict, so its full backward hooks cannot fire",
         "Layer (root) (Sequential) returns a dict, so its full backward hooks cannot fire",
-        "No input of layer 0 requires grad, so its full backward hooks fire early",
+        "No input of layer 0 requires grad, so its full backward hooks fire early, before the gradients of its param",
     )
     assert all(part in note for part, note in zip(parts, recording.notes, strict=True))
     assert list(warnings.filters) == filters
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_an_early_hook_is_before_what_is_inside_its_layer() -> None:
+    """A leaf has no layers inside: there the hook is before the gradients of the parameters, as torch runs it."""
+    model, fired = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), []
+    model[0].weight.register_hook(lambda grad: fired.append("weight"))
+    model[0].register_full_backward_hook(lambda *given: fired.append("layer 0"))
+    with record(model) as recording:
+        model(make_ones(1, 4, grad=False)).sum().backward()
+    assert fired == ["layer 0", "weight"]
+    inside = {note.partition(" requires")[0]: "of the layers inside it" in note for note in recording.notes}
+    assert inside == {"No input of layer (root)": True, "No input of layer 0": False}
 
 
 def test_an_input_that_requires_grad_but_is_in_a_container_is_not_told_to_require_grad():

@@ -87,11 +87,9 @@ def sweep(
             "tensors on the meta device have no values, so a metric cannot be computed. Load the weights first"
         )
     kind, others = _check_source(source, inputs)
-    if not callable(metric):
-        raise TypeError(
-            f"metric is of type {type(metric).__name__}. Pass a function of the model's output, such as "
-            "lambda output: output[0, 5]"
-        )
+    if isinstance(metric, type) or not callable(metric):
+        kind = f"the class {metric.__name__}" if isinstance(metric, type) else f"of type {type(metric).__name__}"
+        raise TypeError(f"metric is {kind}. Pass a function of the model's output, such as lambda output: output[0, 5]")
     positions = header.kind == "position" and header.axis is None
     by_sample = "positions=" if positions else "the mean" if kind == "mean" else ""
     rng_state = torch.get_rng_state()

@@ -35,6 +35,11 @@ BEFORE = {
         "source='zeros' is not a source. Pass other inputs .* 'zero', 'mean'",
     ),
     "a metric that is none": ({"metric": "sum"}, TypeError, "metric is of type str"),
+    "a class as metric": (
+        {"metric": nn.CrossEntropyLoss},
+        TypeError,
+        "metric is the class CrossEntropyLoss. Pass a func",
+    ),
     "positions and channels": ({"channels": [0]}, ValueError, "takes one of positions=, heads= and channels="),
     "no positions": ({"positions": []}, ValueError, "is empty"),
     "a position twice": ({"positions": [1, 1]}, ValueError, "has a number twice"),
