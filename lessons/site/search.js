@@ -4,7 +4,7 @@ const STOP = new Set(("a an the of to in on at for from with by as is are was be
   "i my me you your it its this that these those and or not no if so there here about into out up get gets use using want need " +
   "pytorch torch python please way").split(" "));
 const ALIKE = { activations: "output", activation: "output", intermediate: "output", grads: "gradient", grad: "gradient", gradients: "gradient",
-  unregister: "remove", delete: "remove", clear: "remove", hooks: "hook", layers: "layer", module: "layer", modules: "layer",
+  unregister: "remove", uninstall: "remove", delete: "remove", clear: "remove", hooks: "hook", layers: "layer", module: "layer", modules: "layer",
   parameters: "parameter", weights: "weight", images: "picture", image: "picture", visualize: "show", visualise: "show", plot: "show", display: "show",
   llm: "transformer", gpt: "transformer", bert: "transformer", none: "none", freezing: "freeze", modify: "change", edit: "change", alter: "change" };
 
