@@ -31,18 +31,18 @@ def test_both_hooks_are_dragged_over_the_bridge(figures: FigurePage) -> None:
     stage = draw(figures, "Bridge")
     figures.kernel("from hookscope_course.figures.bridge.figure import HOOKS")
     say = stage.locator(".sc-say")
-    expect(say).to_have_text("A forward pre-hook is given the input: rank 0 sees 2, rank 1 sees 4.")
+    expect(say).to_have_text("A forward pre-hook gets the input: 2 on rank 0, 4 on rank 1.")
     drag_to(figures, stage, 0, "tensor hook")
-    expect(say).to_have_text("A tensor hook on the weight is given the gradient: rank 0 sees 2, rank 1 sees 4.")
+    expect(say).to_have_text("A tensor hook on the weight gets the gradient: 2 on rank 0, 4 on rank 1.")
     figures.told("print(bridge.place)", "2")
     first, second = measure_boxes(*(stage.locator(f".sc-peg[data-rank='{rank}'] .sc-body") for rank in (0, 1)))
     assert abs(first["x"] - second["x"]) < 1, "the other one follows"
 
     drag_to(figures, stage, 1, "communication hook", drop=False)
-    assert sees(stage) == ["rank 0 sees2", "rank 1 sees4"]
+    assert sees(stage) == ["on rank 02", "on rank 14"]
     figures.page.mouse.up()
     drag_to(figures, stage, 1, "step pre-hook", drop=False)
-    assert sees(stage) == ["rank 0 sees3", "rank 1 sees3"], "while it is held, too"
+    assert sees(stage) == ["on rank 03", "on rank 13"], "while it is held, too"
     figures.told("print(bridge.place)", "4")
     figures.page.mouse.up()
     figures.told("print(bridge.place)", "5")
@@ -51,30 +51,30 @@ def test_both_hooks_are_dragged_over_the_bridge(figures: FigurePage) -> None:
     drag_to(figures, stage, 0, "tensor hook", drop=False)
     figures.page.mouse.move(5, 5)
     figures.page.mouse.up()  # beside all measure_boxes, it goes back
-    expect(say).to_have_text(re.compile("both ranks see 3"))
-    assert sees(stage) == ["rank 0 sees3", "rank 1 sees3"]
+    expect(say).to_have_text(re.compile("3 on both ranks"))
+    assert sees(stage) == ["on rank 03", "on rank 13"]
 
 
 def test_it_plays_and_the_values_meet(figures: FigurePage) -> None:
     stage = draw(figures, "Bridge")
     figures.kernel("said = bridge.move('communication hook')")
-    expect(stage.locator(".sc-say")).to_contain_text("what goes over the bridge")
+    expect(stage.locator(".sc-say")).to_contain_text("before all_reduce")
     stage.get_by_role("button", name="Next").click()
     expect(stage.locator(".sc-token").first).to_be_visible()
     expect(stage.locator(".sc-token text").first).to_have_text("3")
-    expect(stage.locator(".sc-say")).to_contain_text("both ranks see 3")
+    expect(stage.locator(".sc-say")).to_contain_text("3 on both ranks")
     expect(stage.locator(".sc-token").first).to_be_hidden()
     stage.get_by_role("button", name="Play").click()
     expect(stage.locator(".sc-player")).to_have_attribute("data-playing", "true")
     figures.kernel("said = bridge.move('communication hook')")
     wait_until_still(stage)
-    assert sees(stage) == ["rank 0 sees3", "rank 1 sees3"], "it plays on to the end"
+    assert sees(stage) == ["on rank 03", "on rank 13"], "it plays on to the end"
 
 
 def test_by_keyboard_and_with_less_motion(figures: FigurePage) -> None:
     stage = draw(figures, "Bridge")
     figures.kernel("bridge.place = 0")
-    expect(stage.locator(".sc-say")).to_contain_text("is given the input")
+    expect(stage.locator(".sc-say")).to_contain_text("gets the input")
     figures.page.emulate_media(reduced_motion="reduce")
     try:
         stage.locator(".sc-peg[data-rank='1']").focus()
@@ -85,8 +85,8 @@ def test_by_keyboard_and_with_less_motion(figures: FigurePage) -> None:
         for key, place in (("ArrowRight", 1), ("End", 5), ("ArrowLeft", 4), ("ArrowRight", 5)):
             figures.page.keyboard.press(key)
             figures.told("print(bridge.place)", str(place))
-        assert sees(stage) == ["rank 0 sees3", "rank 1 sees3"]
-        name = "the hook on rank 1, step pre-hook, sees 3; arrow keys move it on both ranks"
+        assert sees(stage) == ["on rank 03", "on rank 13"]
+        name = "step pre-hook on rank 1, value 3; arrow keys move it on both ranks"
         expect(stage.get_by_role("button", name=name)).to_be_visible()
     finally:
         figures.page.emulate_media(reduced_motion="null")

@@ -58,17 +58,17 @@ def test_it_shows_what_two_ranks_see():
                 for name, (got, weight) in alone.items():
                     bridge.move(name)
                     assert got == pytest.approx([seen[rank][name]]), name
-                    assert bridge.sees[rank] == f"{got[0]:.4g}"
+                    assert bridge.values[rank] == f"{got[0]:.4g}"
                     assert bridge._ends["new weight"][rank] == f"{weight:.4g}"
-    assert bridge.sees == ("4", "4"), "the mean of 1 and 7"
+    assert bridge.values == ("4", "4"), "the mean of 1 and 7"
 
 
 def test_two_and_four_become_three_and_three():
     bridge = Bridge()
-    seen = [(bridge.move(name), bridge.sees) for name in HOOKS]
+    seen = [(bridge.move(name), bridge.values) for name in HOOKS]
     assert [sees for _, sees in seen] == [("2", "4"), ("10", "20"), ("2", "4"), ("2", "4"), ("2", "4"), ("3", "3")]
-    assert seen[2][0] == "A tensor hook on the weight is given the gradient: rank 0 sees 2, rank 1 sees 4."
-    assert seen[-1][0].endswith("finds the mean in weight.grad: both ranks see 3.")
+    assert seen[2][0] == "A tensor hook on the weight gets the gradient: 2 on rank 0, 4 on rank 1."
+    assert seen[-1][0].endswith("reads the mean from weight.grad: 3 on both ranks.")
     assert bridge.alt.endswith(seen[-1][0])
     assert [row["rank 1"] for row in bridge.numbers()] == ["4", "20", "4", "4", "4", "3"]
     bridge.place = 0

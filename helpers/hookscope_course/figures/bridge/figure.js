@@ -1,4 +1,4 @@
-// The bridge: one hook, registered on two ranks, moves along both rails at once; between the rails is all_reduce.
+// The bridge: one hook, registered on two ranks, moves along both rails at once. all_reduce is between the rails.
 
 const NARROW = 560; // pixels; a narrower page gets the narrow drawing
 const LEG = 700; // milliseconds from one place to the next
@@ -15,7 +15,7 @@ function draw(model, el) {
   const holder = h("div");
   let layout;
   let svg;
-  let ranks = []; // for each: the hook, the slots, the box of what it sees, the value that crosses
+  let ranks = []; // for each: the hook, the slots, the box with its value, the value that crosses
   let deck;
   let shown = null; // where the hooks stand
   let stops = [];
@@ -28,7 +28,7 @@ function draw(model, el) {
     draggable(hook.element, {
       svg, home: () => slots[at()].at, reach: 5 * layout.radius,
       places: () => Object.fromEntries(slots.map((each, place) => [place, each.at])),
-      near: (place) => { // while it is dragged, both show what they would see
+      near: (place) => { // while it is dragged, both show the values there
         for (const [number, each] of ranks.flatMap(({ rings }) => [...rings.entries()])) mark(each, "sc-near", place !== null && number === Number(place));
         if (place !== null) settle(Number(place), rank);
       },
@@ -54,12 +54,12 @@ function draw(model, el) {
   const build = () => {
     halt();
     const { font, radius } = layout;
-    svg = scene(layout.size, "Two ranks, and all_reduce between them");
+    svg = scene(layout.size, "Two ranks with all_reduce between them");
     const [x, y, width, height] = layout.deck;
     deck = s("g", { class: "br-deck", "aria-hidden": "true" }, s("rect", { x, y, width, height, rx: 6 }),
       s("text", { transform: `translate(${x + width / 2 + 0.35 * font} ${y + height / 2}) rotate(-90)`, "font-size": font, "text-anchor": "middle" }, "all_reduce"));
     ranks = layout.slots.map((slots, rank) => {
-      const plate = box([0, 0, ...layout.plate], `rank ${rank} sees`, "forward", font);
+      const plate = box([0, 0, ...layout.plate], `on rank ${rank}`, "forward", font);
       plate.element.classList.add("br-plate");
       const [rings, hook] = [slots.map((each) => slot(each, radius, font)), hookOf(rank)];
       rings.forEach((ring, place) => ring.addEventListener("click", () => { go(place); hook.element.focus({ preventScroll: true }); }));
@@ -82,14 +82,14 @@ function draw(model, el) {
     for (const { value } of ranks) { value.stop(); value.stand([0, 0], { value: "", way: "backward", hidden: true }); }
   };
 
-  /** Write what both hooks see at a place, and put them there; one that is being dragged stays where it is. */
+  /** Write the values at a place, and put both hooks there; one that is being dragged stays where it is. */
   const settle = (place, dragged = -1) => {
-    const { name, sees, said } = places[place];
+    const { name, values, said } = places[place];
     ranks.forEach(({ hook, plate }, rank) => {
       if (rank !== dragged) move(hook.element, layout.slots[rank][place].at);
       move(plate.element, layout.plates[rank][place]);
-      plate.set(sees[rank]);
-      hook.set({ label: `the hook on rank ${rank}, ${name}, sees ${sees[rank]}; arrow keys move it on both ranks`, fires: true });
+      plate.set(values[rank]);
+      hook.set({ label: `${name} on rank ${rank}, value ${values[rank]}; arrow keys move it on both ranks`, fires: true });
     });
     mark(deck, "br-crossed", place === crossing);
     say.textContent = said;
@@ -104,7 +104,7 @@ function draw(model, el) {
       const [from, to] = [layout.plates[rank][place - 1], layout.plates[rank][place]];
       const along = () => stops.push(glide(hook.element, layout.tracks[rank][place - 1], LEG, done), glide(plate.element, [from, to], LEG, () => {}));
       if (place !== crossing) { plate.set("…"); along(); return; } // the value of the last place holds no longer
-      const [seen, next] = [places[place - 1], places[place]].map(({ sees }) => ({ value: sees[rank], way: "backward", left: true }));
+      const [seen, next] = [places[place - 1], places[place]].map(({ values }) => ({ value: values[rank], way: "backward", left: true }));
       const meet = layout.meet[rank];
       value.fly(meet, MEET, seen, () => value.fly([...meet].reverse(), MEET, next, () => {
         value.stand([0, 0], { ...next, hidden: true });
@@ -136,8 +136,8 @@ function draw(model, el) {
   const controls = player(model, {
     go, at, last: () => places.length - 1, dwell: () => 1600, text: () => `${at() + 1} of ${places.length}`,
   });
-  const keys = h("p", { class: "sc-keys" }, "Drag the hook on either rank, or click a place. The other one follows.",
-    h("span", { class: "sc-keyboard" }, " Keys: → moves it on, ← back, Home and End jump, Space plays."));
+  const keys = h("p", { class: "sc-keys" }, "Drag the hook on either rank, or click a place. The hook on the other rank moves with it.",
+    h("span", { class: "sc-keyboard" }, " Keys: → and ← move it, Home and End jump, Space plays."));
   const figure = h("div", { class: "sc-figure" }, say, holder, controls.element, keys);
   const root = stage(model, el, "The bridge", figure);
   root.classList.add("hs-alone"); // everything is on the page

@@ -1,4 +1,4 @@
-"""The bridge: two ranks as two rails, with all_reduce between them, and a hook that is dragged along both."""
+"""The bridge: two ranks as two rails with all_reduce between them, and a hook to drag along both."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from hookscope_course.figures.kit.sheet import SIDES, WAYS, Sheet
 __all__ = ["HOOKS", "Bridge", "train_one_step"]
 
 HOOKS = {
-    "forward pre-hook": "A forward pre-hook is given the input: {sees}.",
-    "forward hook": "A forward hook is given the output: {sees}.",
-    "tensor hook": "A tensor hook on the weight is given the gradient: {sees}.",
-    "post-accumulate hook": "A post-accumulate hook finds this gradient in weight.grad: {sees}.",
-    "communication hook": "A communication hook is given what goes over the bridge: {sees}.",
-    "step pre-hook": "Behind the bridge, a step pre-hook of the optimizer finds the mean in weight.grad: {sees}.",
+    "forward pre-hook": "A forward pre-hook gets the input: {values}.",
+    "forward hook": "A forward hook gets the output: {values}.",
+    "tensor hook": "A tensor hook on the weight gets the gradient: {values}.",
+    "post-accumulate hook": "A post-accumulate hook reads the same gradient from weight.grad: {values}.",
+    "communication hook": "A communication hook gets the bucket with the gradient, before all_reduce: {values}.",
+    "step pre-hook": "After all_reduce, a step pre-hook of the optimizer reads the mean from weight.grad: {values}.",
 }
-"""What a hook at each place is given, in the order of firing."""
+"""The hooks in their order of firing, each with a sentence about its value on both ranks."""
 RECORDED = (
     dict(zip((*HOOKS, "weight"), (2.0, 10.0, 2.0, 2.0, 2.0, 3.0, 4.7), strict=True)),
     dict(zip((*HOOKS, "weight"), (4.0, 20.0, 4.0, 4.0, 4.0, 3.0, 4.7), strict=True)),
 )
-"""What `train_one_step` returned on two ranks."""
+"""The results of `train_one_step` on two ranks."""
 
 
 def train_one_step(first: float = 2.0, second: float = 4.0) -> dict[str, float]:
@@ -44,7 +44,7 @@ def train_one_step(first: float = 2.0, second: float = 4.0) -> dict[str, float]:
         second: the input on every other rank.
 
     Returns:
-        What each hook was given, by the names of `HOOKS`, and the new "weight".
+        The value at each hook, by the names of `HOOKS`, and the new "weight".
 
     """
     from torch import distributed as dist
@@ -78,14 +78,14 @@ def train_one_step(first: float = 2.0, second: float = 4.0) -> dict[str, float]:
 
 
 class Bridge(HookWidget):
-    """Drag a hook along two ranks, and see what it is given on each.
+    """Drag a hook along two ranks and see its value on each.
 
     Args:
-        seen: what `train_one_step` returned on rank 0 and on rank 1. Without it, the figure shows a recording with the
+        seen: the results of `train_one_step` on rank 0 and on rank 1. Without it, the figure shows a recording with the
             inputs 2 and 4.
 
     Attributes:
-        place: at which of the places the hook is, by number.
+        place: the number of the place at which the hook is.
 
     Raises:
         ValueError: `seen` is not from two ranks, or there is no such place.
@@ -93,8 +93,8 @@ class Bridge(HookWidget):
     Example:
         >>> bridge = Bridge()
         >>> bridge.move("tensor hook")
-        'A tensor hook on the weight is given the gradient: rank 0 sees 2, rank 1 sees 4.'
-        >>> bridge.sees
+        'A tensor hook on the weight gets the gradient: 2 on rank 0, 4 on rank 1.'
+        >>> bridge.values
         ('2', '4')
 
     """
@@ -109,11 +109,14 @@ class Bridge(HookWidget):
 
     def __init__(self, seen: Sequence[Mapping[str, float]] = RECORDED) -> None:
         if len(seen) != 2 or any({*HOOKS, "weight"} - {*each} for each in seen):
-            raise ValueError("Bridge takes what two ranks returned: Bridge(ranks.start(2).run(train_one_step))")
+            raise ValueError(
+                "Bridge takes the results of train_one_step on two ranks. Write Bridge(group.run(train_one_step)) in a "
+                "block `with ranks.start(2) as group:`"
+            )
         places = []
         for name, said in HOOKS.items():
-            sees = [_text(each[name]) for each in seen]
-            places.append({"name": name, "sees": sees, "said": said.format(sees=_said(sees))})
+            values = [_text(each[name]) for each in seen]
+            places.append({"name": name, "values": values, "said": said.format(values=_describe(values))})
         ends = {"input": "forward pre-hook", "output": "forward hook", "new weight": "weight"}
         super().__init__(
             _places=places,
@@ -123,22 +126,22 @@ class Bridge(HookWidget):
         self._tell()
 
     def move(self, name: str) -> str:
-        """Move the hook to a place, and say what it is given there.
+        """Move the hook to a place and return the sentence about its values there.
 
         Raises:
             ValueError: there is no place of this name.
 
         """
         if name not in HOOKS:
-            raise ValueError(f"there is no place {name!r} on the rails; there are {', '.join(HOOKS)}")
+            raise ValueError(f"there is no place {name!r}; the places are {', '.join(HOOKS)}")
         self.place = [*HOOKS].index(name)
         said: str = self._places[self.place]["said"]
         return said
 
     @property
-    def sees(self) -> tuple[str, ...]:
-        """What the hook is given on rank 0 and on rank 1."""
-        return tuple(self._places[self.place]["sees"])
+    def values(self) -> tuple[str, ...]:
+        """The values at the hook on rank 0 and on rank 1."""
+        return tuple(self._places[self.place]["values"])
 
     @traitlets.validate("place")
     def _check(self, proposal: Mapping[str, Any]) -> int:
@@ -151,19 +154,19 @@ class Bridge(HookWidget):
     def _tell(self, change: object = None) -> None:
         if self._places:
             said = self._places[self.place]["said"]
-            self.alt = f"Two rails, one for each rank, and a bridge between them, all_reduce. {said}"
+            self.alt = f"Two ranks are drawn as two rails, and all_reduce is a bridge between them. {said}"
 
     def numbers(self) -> Rows:
-        """List what a hook at each place is given, in the order of firing."""
+        """List the values at each place, in the order of firing."""
         return [
-            {"hook": each["name"], **{f"rank {rank}": value for rank, value in enumerate(each["sees"])}}
+            {"hook": each["name"], **{f"rank {rank}": value for rank, value in enumerate(each["values"])}}
             for each in self._places
         ]
 
-    # Drawn on request only: both rails, with what a hook at each place sees.
+    # Drawn on request only: both rails with the values at each place.
     @property
     def png(self) -> bytes:  # type: ignore[override]
-        """Both ranks, with what a hook at each place is given, as a PNG."""
+        """Both ranks with the values at each place, as a PNG."""
         return _draw(self._layouts["wide"], self._places, self._ends)
 
 
@@ -171,9 +174,9 @@ def _text(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _said(sees: Sequence[str]) -> str:
-    first, second = sees
-    return f"both ranks see {first}" if first == second else f"rank 0 sees {first}, rank 1 sees {second}"
+def _describe(values: Sequence[str]) -> str:
+    first, second = values
+    return f"{first} on both ranks" if first == second else f"{first} on rank 0, {second} on rank 1"
 
 
 def _lay_out(*, narrow: bool) -> dict[str, Any]:
@@ -266,7 +269,7 @@ def _draw(layout: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ends: 
     for rank, slots in enumerate(layout["slots"]):
         for slot, place in zip(slots, places, strict=True):
             sheet.circle(slot["at"], layout["radius"], facecolor=HOOK, edgecolor="white", zorder=4)
-            sheet.write(slot["at"], place["sees"][rank], 10, "white", weight="bold")
+            sheet.write(slot["at"], place["values"][rank], 10, "white", weight="bold")
             for line, words in enumerate(slot["lines"]):
                 x, y = slot["text"]
                 sheet.write([x, y + 15 * line], words, 9, MUTED, ha=SIDES[slot["anchor"]], va="baseline")

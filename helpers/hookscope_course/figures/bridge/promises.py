@@ -12,9 +12,9 @@ PROMISES: dict[str, Promises] = {
         {"place": 3},
         refused=(("place", 6, "the places are 0 to 5"),),
         calls=(
-            (lambda each: each.move("backward hook"), "there are for"),
-            (lambda _: Bridge(bridge.RECORDED[:1]), "takes what two ranks returned"),
-            (lambda _: Bridge([{"weight": 1.0}] * 2), "takes what two ranks returned"),
+            (lambda each: each.move("backward hook"), "the places are for"),
+            (lambda _: Bridge(bridge.RECORDED[:1]), "takes the results of train_one_step"),
+            (lambda _: Bridge([{"weight": 1.0}] * 2), "takes the results of train_one_step"),
         ),
         boxes=lambda narrow: list_boxes(bridge._lay_out(narrow=narrow)),
     ),
