@@ -74,7 +74,7 @@ def test_a_full_backward_hook_makes_views_of_what_requires_a_gradient(says):
 
 
 def test_a_compiled_model_finds_a_hook_when_it_compiles_again(says):
-    says("They run only after torch compiles again, for example for a batch of another size.")
+    says("They run only after torch compiles again, for example because the batch has a different size.")
     net, calls = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), []
     fast = torch.compile(net, backend="eager")
     fast(torch.ones(1, 2))
@@ -87,8 +87,8 @@ def test_a_compiled_model_finds_a_hook_when_it_compiles_again(says):
 
 def test_a_traced_module_calls_hooks_on_itself_only(says):
     says(
-        "A traced module calls forward hooks on itself, but none on the modules inside it.",
-        "A scripted module refuses them.",
+        "A traced module calls the forward hooks on itself, but it calls none on the modules inside it.",
+        "A scripted module refuses forward hooks.",
     )
     with catch_warnings():
         simplefilter("ignore")
