@@ -5,8 +5,8 @@
     with hookscope.capture(model) as seen:        # what every layer returned, safe from in-place operations
         model(x)
     hookscope.census(model)                       # the hooks that are on a model right now
-    hookscope.diagnose(model, "conv1", x)         # why a hook prints nothing, and the line that mends it
-    with hookscope.edit(model) as e:              # change what flows; an edit that did not happen is an error
+    hookscope.diagnose(model, "conv1", x)         # why a hook prints nothing, and the line that fixes it
+    with hookscope.edit(model) as e:              # change what flows; an edit that did not happen raises an error
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)
     hookscope.attention(model, x)                 # the weights of every attention call, heads apart, each checked
@@ -90,7 +90,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what not everybody needs when it is first asked for."""
+    """Import a name that not everybody needs when it is first used."""
     if name in ("samples", "widgets"):
         return import_module(f"hookscope.{name}")
     if name in _LATER:

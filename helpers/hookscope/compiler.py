@@ -18,7 +18,7 @@ _told: list[ModuleType] = []
 def skip_our_hooks() -> None:
     """Tell the compiler, if it is loaded, to call our hooks and not to trace them.
 
-    Where a part of a model is compiled inside a block, torch would trace the hooks with the layers that they are on.
+    If a part of a model is compiled inside a block, torch would trace the hooks together with their layers.
     `torch.compiler.disable` for each hook would import the compiler, which takes a second.
     """
     rules = sys.modules.get("torch._dynamo.trace_rules")
@@ -28,7 +28,7 @@ def skip_our_hooks() -> None:
 
 
 def note_traced_hooks(error: BaseException | None) -> None:
-    """Add a note to an error of the compiler, which may have traced our hooks because it was loaded after them."""
+    """Add a note to an error of the compiler, which might have traced our hooks because it was loaded after them."""
     if error is not None and type(error).__module__ == "torch._dynamo.exc":
         error.add_note(
             "hookscope: if the traceback shows a hook of hookscope, the compiler was loaded inside the block and "

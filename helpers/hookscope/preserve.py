@@ -92,7 +92,7 @@ class ModelState:
 
     @contextmanager
     def preserve(self) -> Iterator[None]:
-        """Restore it when the block ends."""
+        """Restore the state when the block ends."""
         try:
             yield
         finally:
@@ -209,7 +209,7 @@ def _write(tensor: Tensor, before: Tensor) -> None:
 
 
 def _is_odd(tensor: Tensor) -> bool:
-    """Whether `clone` and `torch.equal` do not work for a tensor."""
+    """Return whether `clone` and `torch.equal` do not work for a tensor."""
     special = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta
     return type(tensor) is not Tensor or special or tensor.is_inference()
 
@@ -261,7 +261,7 @@ def preserve_rng_state(*used: object) -> Iterator[None]:
     """Restore the state of the random number generators of torch, NumPy and Python when the block ends.
 
     Args:
-        *used: modules and inputs. For each GPU that they are on, its generator is restored too.
+        *used: modules and inputs. For each GPU that they are on, its generator is restored, too.
 
     """
     gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # otherwise no tensor is on a GPU

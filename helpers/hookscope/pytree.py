@@ -1,6 +1,6 @@
 """Find and replace the tensors in nested containers and objects.
 
-`torch.utils._pytree` raises for a container that contains itself, and does not look into classes that are not
+`torch.utils._pytree` raises an error for a container that contains itself, and does not look into classes that are not
 registered with it. So only its keys are used here: `SequenceKey`, `MappingKey` and `GetAttrKey`.
 """
 
@@ -132,7 +132,7 @@ def replace_at(value: Any, path: Path, new: Any) -> Any:
     The copy shares everything that is not on the path.
 
     Raises:
-        LookupError: there is no such path. If an attribute is missing, it is an `AttributeError`.
+        LookupError: there is no such path. If an attribute is missing, an `AttributeError` is raised.
         TypeError: an object on the path computes its attribute, or shares its items with a copy of it.
 
     Example:
@@ -438,7 +438,7 @@ def shallow_copy(value: Any) -> Any:
 
 
 def _frees(value: Any) -> bool:
-    """Whether the class has a `__del__`."""
+    """Return whether the class has a `__del__`."""
     return hasattr(type(value), "__del__")
 
 
@@ -515,7 +515,7 @@ def rebuild_model_output(
 
 
 def _is_single(value: Any) -> bool:
-    """Whether a value has nothing inside that is visited."""
+    """Return whether a value contains nothing that is visited."""
     return value is None or type(value) in _OFTEN or isinstance(value, _SINGLE)
 
 

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class NotCapturedError(RuntimeError):
-    """The capture does not have this value: the layer was not called, no gradient reached it, and so on."""
+    """The capture does not have this value, for example because the layer was not called or no gradient reached it."""
 
 
 class OverwrittenError(RuntimeError):
@@ -81,7 +81,8 @@ class Call:
         number: the number of this call among the layer's calls in the capture, from 1.
         type: class name of the module.
         by: name of the thread or asyncio task that called the layer.
-        run: the number of the model's pass in the capture, from 1; 0 if a checkpoint runs the layer again in backward.
+        run: the number of the model's pass in the capture, from 1; 0 if a checkpoint runs the layer again in the
+            backward pass.
         overwritten_by: what overwrote the output after the layer returned it; `""` if nothing did.
 
     """
@@ -118,7 +119,7 @@ class Call:
 
     @property
     def output(self) -> Any:
-        """What the layer returned, with the same structure, every tensor detached.
+        """The output of the layer, with the same structure and with every tensor detached.
 
         Raises:
             NotCapturedError: the layer raised an exception and returned nothing, or only statistics were kept.
@@ -132,7 +133,7 @@ class Call:
     def grad(self) -> Any:
         """The gradient with respect to the output, with the same structure; None for tensors without a gradient.
 
-        After several backward passes it is the sum of their gradients, as in `Tensor.grad`.
+        After several backward passes, it is the sum of their gradients, as in `Tensor.grad`.
 
         Raises:
             NotCapturedError: gradients were not requested, the output does not require grad, no backward pass
@@ -333,7 +334,7 @@ _adding = threading.Lock()
 
 
 def _added(total: Tensor, more: Tensor, own: bool) -> Tensor:
-    """Add gradients: in their own dtype as `Tensor.grad` does, but not in a coarser one that they are kept in."""
+    """Add gradients in their own dtype, as `Tensor.grad` does, even if a coarser dtype is kept."""
     wide = total if own or more.dtype.itemsize > 2 else total.float()
     return wide + (more.float() if wide.dtype is torch.float32 else more)
 
@@ -361,7 +362,7 @@ _PROJECTION = nn.modules.linear.NonDynamicallyQuantizableLinear
 
 
 def is_never_called(module: nn.Module) -> bool:
-    """Whether torch never calls a module of this class, whatever the model does."""
+    """Return whether torch never calls a module of this class, whatever the model does."""
     return isinstance(module, (*_LISTS, *_PARAMETERS, _PROJECTION))
 
 

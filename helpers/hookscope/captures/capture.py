@@ -25,7 +25,7 @@ def capture(
     max_bytes: int | None = None,
     stop: bool | int = False,
 ) -> Capture:
-    """Keep what chosen layers return, call by call, inside a with block.
+    """Keep the outputs of chosen layers, call by call, inside a with block.
 
     Each output is copied when the layer returns it, so later in-place operations do not change the copy;
     `Capture.overwritten` lists the outputs that were overwritten. The hooks only watch: results, gradients, buffers

@@ -54,7 +54,7 @@ class EarlyStop:
         raise StopForward(self)
 
     def again(self, here: object) -> None:
-        """Raise again if the model caught the exception, because what it returns now is not its output."""
+        """Raise the exception again if the model caught it, because it now returns something other than its output."""
         if self.stopped and here is self.owner:
             self.caught = True
             raise StopForward(self)

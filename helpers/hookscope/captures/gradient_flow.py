@@ -30,7 +30,8 @@ def gradient_flow(seen: Capture) -> Picture:
     """Draw the sizes of activations and gradients, call by call, on a logarithmic axis.
 
     Each call has one column. A mark shows the mean of the absolute values, and a line goes up to the largest one. The
-    share of exact zeros is below. `Picture.rows` has the numbers, and `Picture.notes` says where a NaN began. Limits: https://hookscope.github.io/hookscope/limits/gradient_flow.html
+    share of exact zeros is below. `Picture.rows` lists the numbers, and `Picture.notes` says where a NaN began. Limits:
+    https://hookscope.github.io/hookscope/limits/gradient_flow.html
 
     Args:
         seen: a capture with tensors or with `stats=True`. With `gradients=True`, the drawing also shows gradients.
@@ -115,7 +116,7 @@ def _check_capture(seen: object) -> None:
 
 
 def _size(call: Call, what: str) -> dict[str, float]:
-    """Sum up one call: mean and max of the absolute values, zeros in percent, NaN and inf counts; {} if not there."""
+    """Summarize one call: mean and max of the absolute values, percentage of zeros, counts of NaN and inf; or {}."""
     try:
         value = getattr(call, {"output": "stats", "grad": "grad_stats"}[what] if call.stats_only else what)
     except NotCapturedError:
@@ -185,7 +186,7 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
 
 
 def _together(sizes: list[dict[str, float]]) -> dict[str, float]:
-    """Sum up the calls of one column."""
+    """Summarize the calls of one column."""
     column: dict[str, float] = {}
     for what, sum_up in (("mean", fmean), ("max", max), ("zeros", fmean)):
         if values := [size[what] for size in sizes if size.get(what) is not None]:
@@ -194,7 +195,7 @@ def _together(sizes: list[dict[str, float]]) -> dict[str, float]:
 
 
 def _width(columns: int) -> float:
-    """Return points for a bar: a quarter of what a column has."""
+    """Return the width of a bar in points: a quarter of a column."""
     return max(0.5, 0.25 * 72 * min(0.28, 13 / columns))
 
 

@@ -33,7 +33,7 @@ class VersionWatch:
         self.counter, self.version = counter, counter._version
 
     def written(self) -> bool:
-        """Whether the tensor, or a view of it, was written to since then."""
+        """Return whether the tensor, or a view of it, was written to since the watch began."""
         return self.counter._version != self.version
 
     def operation(self) -> str | None:
@@ -86,7 +86,7 @@ def _has_storage(tensor: Tensor) -> bool:
 
 
 class _Outlived:
-    """Counts like `Tensor._version`, and stops when the tensor is gone: for kinds that no alias can be made of."""
+    """Counts like `Tensor._version` until the tensor is gone; for kinds of tensors that cannot have an alias."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor, self._last = weakref.ref(tensor), tensor._version

@@ -32,12 +32,12 @@ class Layer:
 
     @property
     def output(self) -> Any:
-        """What the layer returned, see `Call.output`; raises an error if the layer was called more than once."""
+        """The output of the layer, see `Call.output`; raises an error if the layer was called more than once."""
         return self._only("output").output
 
     @property
     def grad(self) -> Any:
-        """The gradient with respect to the output, see `Call.grad`; an error if there is more than one call."""
+        """The gradient with respect to the output, see `Call.grad`; raises an error if there is more than one call."""
         return self._only("grad").grad
 
     @property

@@ -108,7 +108,7 @@ def _device(device: object) -> torch.device | None:
 
 
 def _calls(modules: Modules, stop: object, gradients: bool) -> int:
-    """Return after how many calls of each layer the pass ends; 0 for not at all."""
+    """Return the number of calls of each layer after which the pass ends; 0 if it does not end early."""
     if stop is False:
         return 0
     if not isinstance(stop, int):

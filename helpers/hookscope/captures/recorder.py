@@ -31,7 +31,7 @@ class CaptureTooLargeError(MemoryError):
 
 
 class _Strand:
-    """Where a thread, or a task of asyncio, is."""
+    """The position of a thread, or of an asyncio task, in the calls of a pass."""
 
     def __init__(self) -> None:
         # The calls that have not returned, innermost last: by what they are told apart, and what is known of them.
@@ -159,7 +159,7 @@ class PassRecorder(PassRecord):
         return PassRecord, (self.order, self.notes)
 
     def _calls_itself(self, here: _Strand) -> bool:
-        """Whether the model is called inside a call of itself; not where an exception has left that call there."""
+        """Return whether the model is called inside a call of itself; a call that an exception ended does not count."""
         if all(module is not self._model for _, module, _ in here.running):
             return False
         frame, calls = sys._getframe(), 0

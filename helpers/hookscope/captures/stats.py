@@ -122,7 +122,7 @@ class _Sums:
         self.root = 0.0  # of the summed squares of the distances from the mean, which may be too large for a float
 
     def add(self, part: Tensor) -> None:
-        """Take one piece, one axis, real numbers."""
+        """Add one piece: real numbers along one axis."""
         if not part.numel():
             return
         if part.dtype in (torch.float16, torch.bfloat16):

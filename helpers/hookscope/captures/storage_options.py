@@ -80,7 +80,7 @@ class StorageOptions:
         return tensor if self.samples is None or not tensor.dim() else tensor[self.samples]
 
     def refers_to(self, tensor: Tensor) -> bool:
-        """Whether a tensor is stored by reference: torch counts the writes to it, and it needs no conversion."""
+        """Return whether a tensor is stored by reference: torch counts the writes to it, and it needs no conversion."""
         return (
             not self.copy
             and type(tensor) in (Tensor, nn.Parameter)
@@ -100,7 +100,7 @@ class StorageOptions:
         return bytes_of((part.numel(),) if part.is_nested else part.shape, dtype)
 
     def picks_nothing(self, tensor: Tensor, kept: object) -> bool:
-        """Whether a tensor has none of the requested samples; `kept` is what was stored of it."""
+        """Return whether a tensor has none of the requested samples; `kept` is the part that was stored."""
         if self.samples is None or not tensor.dim() or not isinstance(kept, Tensor) or kept.is_nested:
             return False
         return not kept.shape[:1].numel()

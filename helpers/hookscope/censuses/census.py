@@ -48,7 +48,7 @@ class Census(Result, Sequence[HookEntry]):
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The layers whose `forward` was replaced, as accelerate does. This changes a layer without a hook."""
+        """The layers whose `forward` was replaced, for example by accelerate. This changes a layer without a hook."""
         return self._replaced
 
     def __len__(self) -> int:
@@ -112,10 +112,10 @@ class Census(Result, Sequence[HookEntry]):
         raise AssertionError("\n".join([head + self._count_hooks(left), *shown, *more, out]))
 
     def remove_all(self, kind: str | None = None, layer: str | None = None, include_torch: bool = False) -> int:
-        """Remove the hooks in this census, and return how many were removed. Hooks registered later stay.
+        """Remove the hooks in this census and return their number. Hooks that were registered later stay.
 
         Unlike `handle.remove()`, it also resets the flag that makes torch refuse full backward hooks on a module that
-        once had a legacy one. Hooks that still fire afterwards:
+        once had a legacy one. Some hooks still fire afterward:
         https://hookscope.github.io/hookscope/limits/census.html
 
         Args:
@@ -166,7 +166,7 @@ def _hooks(number: int, noun: str) -> str:
 
 
 def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True) -> Census:
-    """List the hooks that are registered on models, optimizers and tensors now.
+    """List the hooks that are on models, optimizers and tensors right now.
 
     Torch hides a few hooks from Python: https://hookscope.github.io/hookscope/limits/census.html
 
@@ -239,7 +239,7 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
     Details: https://hookscope.github.io/hookscope/limits/census.html
 
     Args:
-        *models: as for `census`. On these, hooks that other threads register are removed too, and the list shows the
+        *models: as for `census`. On these, hooks that other threads register are removed, too, and the list shows the
             names of their layers.
 
     Yields:
@@ -296,7 +296,7 @@ def _recording_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
 
 @contextmanager
 def record_handles(made: list[_NewHandle], include_ours: bool = True) -> Iterator[None]:
-    """Append every handle that is made in this thread. Each way to register a hook makes one.
+    """Append every handle that is created in this thread. Each registration of a hook creates one.
 
     Args:
         made: the list to append to.

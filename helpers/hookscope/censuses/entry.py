@@ -109,7 +109,7 @@ class HookEntry:
 
     @property
     def where(self) -> str:
-        """The layer and tensor, or for example `every module` for a global hook."""
+        """The layer and tensor; for a global hook, a phrase such as `every module`."""
         if self.layer is not None:
             return ".".join(filter(None, [self.layer, self.tensor])) or "(root)"
         if self.kind.startswith("global"):
@@ -118,7 +118,7 @@ class HookEntry:
 
     @property
     def kind_and_options(self) -> str:
-        """The kind, with the options in brackets."""
+        """The kind, with the options in parentheses."""
         return f"{self.kind} ({', '.join(self.options)})" if self.options else self.kind
 
     def describe(self, where: str) -> str:
@@ -166,7 +166,7 @@ def _latch(attribute: str) -> str:
 
 
 def identify(hook: Any) -> tuple[str, str, bool]:
-    """Return the name and location of a callable, and whether it is a hook of torch's own."""
+    """Return the name and location of a callable, and whether it is one of torch's own hooks."""
     partial = False
     for _ in range(100):  # wrappers can refer to each other in a circle
         if isinstance(hook, functools.partial):

@@ -148,7 +148,7 @@ class BackwardRun:
 def copy_inputs(
     module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Tensor]]:
-    """Copy all. The last dict maps the ID of an input copy that is not a leaf to the leaf that it was made from."""
+    """Copy all. The last dict maps the ID of each copied input that is not a leaf to the leaf that it was made from."""
     memo: dict[int, Any] = {}
     leaves: dict[int, Tensor] = {}
     for value in {id(value): value for _, value in named_tensors((inputs, kwargs), "")}.values():

@@ -1,6 +1,6 @@
-"""Show the gradients that two backward hooks get as a table, and find out from their values what they are.
+"""Show the gradients that two backward hooks get as a table, and identify each of them by its values.
 
-A legacy hook (`register_backward_hook`) is registered on the autograd node of the module's output, and gets the
+A legacy hook (`register_backward_hook`) is registered on the autograd node of the module's output and gets the
 gradients that this node computes. A full hook (`register_full_backward_hook`) gets the gradients of the module's
 positional arguments. (Source: `torch.nn.Module._call_impl`.)
 """
@@ -103,7 +103,7 @@ class BackwardComparison(Result):
 def compare_backward_hooks(
     module: nn.Module, *args: Any, kwargs: Mapping[str, Any] | None = None, **_unknown: Never
 ) -> BackwardComparison:
-    """Run a module with a legacy and with a full backward hook, and show side by side what they get.
+    """Run a module with a legacy and with a full backward hook, and compare the gradients that they get.
 
     The module runs three times on deep copies: without a hook, with `register_backward_hook`, and with
     `register_full_backward_hook`. Each run goes backward from the sum of the output, so `grad_output` is all ones. Your
@@ -112,7 +112,7 @@ def compare_backward_hooks(
     Args:
         module: the module to look at.
         *args: its positional arguments, with tensors of any shape.
-        kwargs: its keyword arguments, as ``{"mask": mask}``.
+        kwargs: its keyword arguments, such as ``{"mask": mask}``.
 
     Raises:
         TypeError: `module` is not a module, or it or an input cannot be copied; or a keyword is unknown.

@@ -170,11 +170,11 @@ def capture_code(
 
 @dataclass(frozen=True)
 class TensorPath:
-    """Where a hook finds one tensor in the call of a layer.
+    """The position of one tensor in the call of a layer, as a hook finds it.
 
     Attributes:
         holder: "output", "args" or "kwargs".
-        kind: "tuple" or "dict" for what holds the tensor; "" if the layer returns the tensor itself.
+        kind: the container of the tensor, "tuple" or "dict"; "" if the layer returns the tensor itself.
         key: its key or index there.
 
     """
@@ -195,8 +195,9 @@ class TensorPath:
         item = to == "output" and (kind == "dict" or (kind == "tuple" and isinstance(key, int) and key >= 0))
         if len(keys) > 1 or not (to == "input" or item or (to in ("output", "grad") and not keys)):
             raise ValueError(
-                f"explain cannot write code for an edit deep inside a value or the attention of layer {layer!r}. Edit "
-                "a whole output or input, the gradient of a whole output, or an item of a tuple or dict"
+                f"explain cannot write code for an edit of the attention of layer {layer!r}, or of a tensor deep "
+                "inside a value. Edit a whole output or input, the gradient of a whole output, or an item of a tuple "
+                "or dict"
             )
         if to == "input":
             return cls("kwargs", "dict", key) if isinstance(key, str) else cls("args", "tuple", key)

@@ -1,4 +1,4 @@
-"""Explain a capture or an edit by the plain torch lines that do the same."""
+"""Explain a capture or an edit with plain torch code that does the same."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def explain(obj: Any) -> Explanation:
     pass, and removes the hooks. Limits: https://hookscope.github.io/hookscope/limits/explain.html
 
     Args:
-        obj: what `capture` returned, before or after its pass; or what `edit` returned, after its pass.
+        obj: the object that `capture` returned, before or after its pass, or that `edit` returned, after its pass.
 
     Returns:
         An `Explanation`; a notebook shows its code. `Explanation.names` holds the tensors and functions of an edit.
@@ -115,7 +115,7 @@ def _code_of(seen: Capture) -> str:
 
 
 def _returned_tensors(seen: Capture) -> bool:
-    """Whether each layer returned one tensor; refuse what cannot be written."""
+    """Check whether each layer returned a single tensor; raise an error if something cannot be written as code."""
     plain = True
     for call in seen.calls:
         try:
@@ -133,7 +133,7 @@ def _returned_tensors(seen: Capture) -> bool:
 
 
 def _unknown(value: Any, depth: int = 0) -> str:
-    """Name the first class in a value that the lines do not follow; "" if there is none."""
+    """Name the first class in a value that the code cannot copy; "" if there is none."""
     if value is None or isinstance(value, (Tensor, int, float, str, torch.device, torch.dtype)):
         return ""
     if not isinstance(value, (Mapping, tuple, list)) or depth > 20:
@@ -146,7 +146,7 @@ _SURE = ("linear", "conv", "activation", "batchnorm", "instancenorm", "normaliza
 
 
 def returns_tensor(module: nn.Module | None) -> bool:
-    """Whether a module is of a type of torch's that always returns one tensor."""
+    """Return whether a module is of a type in torch that always returns one tensor."""
     while type(module) is nn.Sequential and len(module):
         module = module[-1]
     sure = type(module).__module__ in {f"torch.nn.modules.{name}" for name in _SURE}

@@ -243,7 +243,7 @@ def mermaid_text(text: str) -> str:
 
 
 def fits_page(boxes: Sequence[NodeBox], arrows: Arrows) -> bool:
-    """Whether the Mermaid diagram is readable on a page of normal width."""
+    """Return whether the Mermaid diagram is readable on a page of normal width."""
     if len(boxes) > _SMALL:
         return False
     layers = Counter(layer for _, layer in place_boxes(boxes, arrows)[0].values())

@@ -15,8 +15,8 @@ _V = TypeVar("_V")
 class ModuleMap(MutableMapping[nn.Module, _V]):
     """A dictionary of modules that does not call their `__hash__`.
 
-    A module can define its own hash: that of a `torchmetrics.Metric` changes with its state, so in each pass. A `dict`
-    no longer finds such a module.
+    A module can define its own hash. For example, the hash of a `torchmetrics.Metric` changes with its state, so it
+    changes in each pass, and a `dict` no longer finds the module.
 
     Args:
         items: a mapping, or pairs of a module and its value.

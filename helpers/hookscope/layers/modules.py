@@ -19,7 +19,7 @@ _NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDic
 
 
 class Modules:
-    """The modules of a model at the first access to a property. Later changes of the model are not seen.
+    """The modules of a model at the first access to a property. Later changes to the model do not appear.
 
     Attributes:
         model: the model.

@@ -1,4 +1,4 @@
-"""Support models whose weights accelerate loads only while a layer runs."""
+"""Support models whose weights are loaded by accelerate only while a layer runs."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def tree(model: nn.Module, max_depth: int | None = None) -> Outline:
 
     Args:
         model: the model to show.
-        max_depth: the number of levels to show; 0 is the root only, None shows all. A line tells how many modules are
+        max_depth: the number of levels to show; 0 is the root only, None shows all. A line says how many modules are
             hidden below it.
 
     Returns:

@@ -14,8 +14,8 @@ _runs = nn.Module._call_impl.__code__
 def call_id(frame: FrameType | None) -> int:
     """Return the ID of the module call that runs a hook. It is unique until this call ends.
 
-    The module is not enough: if it calls itself and the inner call ends by an exception in another hook, torch does not
-    run the remaining hooks of the inner call.
+    The module is not enough: if it calls itself and the inner call ends with an exception in another hook, torch does
+    not run the remaining hooks of the inner call.
 
     Args:
         frame: the frame that called the hook: `sys._getframe(1)` in the hook.

@@ -1,6 +1,6 @@
 """The colors that have a meaning: one file, `palette.toml`, for figures in Python and for widgets.
 
-A figure in Python is drawn on white, so it has the colors of a light page. A widget follows the page.
+A figure in Python is drawn on white, so it uses the colors of a light page. A widget follows the page.
 """
 
 from __future__ import annotations

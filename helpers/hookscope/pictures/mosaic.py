@@ -78,7 +78,7 @@ def find_limits(
 
 
 def say_scale(count: int, shared: tuple[float, float] | None, center: float | None, middle: str = "gray") -> str:
-    """Return a sentence for a caption on whose the scale is, and on its middle; empty if there is nothing to say.
+    """Return a sentence for a caption that describes the scale and its middle; empty if there is nothing to say.
 
     Args:
         count: the number of maps.
@@ -310,7 +310,7 @@ def hatch(mosaic: NDArray[np.uint8]) -> None:
 def encode_png(mosaic: Mosaic, colors: NDArray[np.uint8], alpha: NDArray[np.uint8] | None = None) -> bytes:
     """Return palette indices, uint8 (height, width), as the bytes of a PNG with these colors.
 
-    `alpha`, uint8 (256,), makes each color as opaque as it says; without it, all are opaque.
+    `alpha`, uint8 (256,), sets the opacity of each color; without it, all are opaque.
 
     Pillow does not filter indexed rows. Here each row is stored as the difference to the row above, which is often a
     run of zeros. ``Z_RLE`` looks only for such runs, so it takes two thirds of the time on real feature maps.

@@ -158,7 +158,7 @@ class Result:
 class Picture:
     """A PNG with an alternative text and a table of the values that it shows.
 
-    So a reader who cannot see the image gets the same information. ``repr()`` returns the caption and the table as
+    A reader who cannot see the image gets the same information. ``repr()`` returns the caption and the table as
     text, which depend on the values but not on the pixels.
 
     Args:
@@ -272,14 +272,14 @@ def from_figure(
 ) -> Picture:
     """Turn a matplotlib figure into a `Picture`, and close the figure.
 
-    The PNG carries no software name and no date, so the same figure gives the same bytes.
+    The PNG contains no software name and no date, so the same figure gives the same bytes.
 
     Args:
         figure: any figure, from pyplot or from ``matplotlib.figure.Figure``.
         alt: one or two sentences that describe the image. Required.
         caption: a sentence below the image.
         rows: the values in the image.
-        dpi: pixels per inch of ``figure.get_size_inches()``. By default that of the figure (matplotlib: 100).
+        dpi: pixels per inch of ``figure.get_size_inches()``. By default, that of the figure (matplotlib: 100).
         heading: the heading of the table.
         notes: remarks about the image, one sentence each.
         when_seen: draw the figure only when the image is first needed. Do not change the figure until then.

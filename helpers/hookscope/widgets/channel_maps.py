@@ -227,7 +227,7 @@ def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channe
 
 
 def _alpha(signed: bool) -> NDArray[np.uint8]:
-    """Return how opaque each color is on top of an image: the low end of the scale is clear, or the gray middle."""
+    """Return the opacity of each color on top of an image. The low end of the scale, or its gray middle, is clear."""
     alpha = np.full(256, 255, dtype=np.uint8)
     share = np.abs(np.linspace(-1, 1, LEVELS)) if signed else np.linspace(0, 1, LEVELS)
     alpha[:LEVELS] = np.rint(255 * share)

@@ -29,7 +29,7 @@ class Goal:
         shape: its shape.
         classes: the number of scores per sample; 0 if it does not look like scores.
         others: the number of other tensors in the output.
-        function: the user's function that makes a scalar of the output, instead of a part.
+        function: the user's function that turns the output into a scalar, instead of a part.
         fixed: whether the user chose it.
 
     """
@@ -81,7 +81,7 @@ class Goal:
         return (tensor * factors.to(tensor)).sum()
 
     def describe(self, target: int, name: str) -> str:
-        """Describe what the gradient is computed of.
+        """Describe the value whose gradient is computed.
 
         Args:
             target: the class; -1 for the highest score of each sample.
@@ -141,7 +141,7 @@ def select_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal
 
     Args:
         output: the output of the model.
-        gradient_of: a part of the output, as in `parts_of`, or a function that makes a scalar of it.
+        gradient_of: a part of the output, as in `parts_of`, or a function that turns it into a scalar.
 
     Raises:
         ValueError: the part does not exist or is not floating-point.

@@ -36,13 +36,13 @@ class ModelPass:
         args: its positional arguments.
         kwargs: its keyword arguments.
         max_bytes: the most memory that one pass may keep; None for no limit.
-        gradient_of: what the gradient is computed of, see `select_goal`; None lets `find_goal` choose.
+        gradient_of: the value whose gradient is computed, see `select_goal`; None lets `find_goal` choose.
         classes: the number of class names that the user gave; None without names.
 
     Attributes:
         capture: the capture of the last pass.
         output: the detached output of the last pass.
-        goal: what the gradient is computed of; None if no output can have a gradient.
+        goal: the value whose gradient is computed; None if no output can have a gradient.
         warnings: the warnings of the last pass, from the model and from hookscope.
 
     """
@@ -141,7 +141,7 @@ class ModelPass:
         return goal
 
     def is_rounding(self, label: str, part: str, largest: float) -> bool:
-        """Tell whether the gradient of a sum is 0 up to rounding.
+        """Return whether the gradient of a sum is 0 up to rounding.
 
         After a layer norm or a softmax, the sum is constant, so its gradient is 0. The gradient of a random weighted
         sum of the same values is not. This method compares the two.
@@ -255,7 +255,7 @@ def _list_computed(output: Any, given: Any) -> list[str]:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Tell whether a tensor is dense. Sparse, nested and quantized tensors cannot become leaves of the graph."""
+    """Return whether a tensor is dense. Sparse, nested and quantized tensors cannot become leaves of the graph."""
     return tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
 
 

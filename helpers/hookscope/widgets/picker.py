@@ -60,7 +60,7 @@ class LayerPicker(CodeWidget):
         classes: names of the classes in the output.
         kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
         max_bytes: the most memory for the outputs of one pass, 4 GiB by default; None for no limit.
-        gradient_of: a tensor of the output, such as `"['logits']"`, or a function that makes a scalar of the output.
+        gradient_of: a tensor of the output, such as `"['logits']"`, or a function that turns the output into a scalar.
         **chosen: attributes to start with, for example ``layer="layer1.0.conv1"``.
 
     Raises:
@@ -157,7 +157,7 @@ class LayerPicker(CodeWidget):
 
     @property
     def gradient(self) -> Tensor:
-        """The gradient with respect to `activation`, in the same shape. `goal` describes what it is the gradient of.
+        """The gradient with respect to `activation`, in the same shape. `goal` describes the value that it belongs to.
 
         Raises:
             ValueError: no gradient reaches this tensor.
@@ -342,7 +342,7 @@ class LayerPicker(CodeWidget):
         return write_output_code(self.layer, pick, end, self._pass.args, self._pass.kwargs)
 
     def _describe_gradient(self) -> None:
-        """Describe what the gradient is computed of, and collect the notices."""
+        """Describe the value whose gradient is computed, and collect the notices."""
         goal, graded = self._pass.goal, self.show != ACTIVATION
         name = self.targets[self.target] if 0 <= self.target < len(self.targets) else ""
         self.goal = f"Gradient of {goal.describe(self.target, name)}." if goal and graded else ""

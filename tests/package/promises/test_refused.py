@@ -650,7 +650,8 @@ ROWS: dict[str, Row] = {
         r"samples= or heads= with at\[\.\.\.\] \(edit 1\)", lambda e: e.set("one", 0, at[0], samples=1)
     ),
     "explain: heads": unexplained(
-        "deep inside a value or the attention of layer 'attn'", lambda e: e.set("attn", 0, heads=1), "Edit a whole"
+        "of the attention of layer 'attn', or of a tensor deep inside a value", lambda e: e.set("attn", 0, heads=1),
+        "Edit a whole"
     ),
     "explain: an object": unexplained("the attention of layer 'held'", lambda e: e.set("held", 0, part="logits")),
     "explain: deep inside": unexplained("the attention of layer 'deep'", lambda e: e.set("deep", 0, part=(0, 1))),

@@ -67,11 +67,11 @@ def collect(
         model: the model. Batches are moved to the device of its first parameter.
         loader: yields tensors, tuples that begin with the input, or dicts of keyword arguments, always in the same
             order, with samples along axis 0.
-        *layers: as `find_layers` takes them. Without any, all leaves with one output per sample; `notes` lists the
+        *layers: as `find_layers` takes them. If you name none, all leaves with one output per sample; `notes` lists the
             others.
         to: the folder to write to. It is created if necessary.
         dtype: convert floating tensors, for example to `torch.float16`.
-        part: the index, key, attribute or path of one tensor if a layer returns several. By default all of them.
+        part: the index, key, attribute or path of one tensor if a layer returns several. By default, all of them.
         run: a function that runs the model on one batch, for example `run=lambda model, batch: model(batch.x)`.
         shard_bytes: start a new shard after this many bytes.
         max_bytes: raise `MemoryError` before the first write if all samples would need more.
@@ -377,7 +377,7 @@ def _format_value(value: Any) -> str:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Raise if another call writes to this folder. The operating system drops the lock when the process ends."""
+    """Refuse a folder to which another call writes. The operating system drops the lock when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
         yield
@@ -405,7 +405,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _open_lock(path: Path) -> IO[bytes]:
-    """Open the file of the lock; a folder may come from somebody else, so never through a link, and never a FIFO."""
+    """Open the lock file. Refuse a link and a FIFO, because somebody else might have made the folder."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise FileExistsError(f"{path} is a link or not a file. Delete it, or pass another folder as to=")
     return path.open("wb")

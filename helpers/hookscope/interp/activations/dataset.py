@@ -49,7 +49,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         shards: the header of each file.
 
     Raises:
-        FileNotFoundError: the folder has no collected activations.
+        FileNotFoundError: the folder contains no collected activations.
         DamagedError: a file is truncated or missing, or its header was changed. `check` compares the tensors, too.
 
     """

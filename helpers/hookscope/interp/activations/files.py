@@ -1,4 +1,4 @@
-"""Write files that are whole or absent, and check what was read from files that can come from anybody."""
+"""Write files so that they are complete or absent, and check values from files that anybody can have made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["expect", "parse_dtype", "refuse_pipes", "write_whole"]
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under another name first, so that it is whole whenever somebody looks under its own name."""
+    """Write a file under another name and then rename it, so that it is complete under its own name."""
     part = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.part")  # each writer has its own
     try:
         with part.open("wb") as file:
@@ -35,18 +35,18 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def refuse_pipes(path: Path) -> None:
-    """Refuse a pipe, which would be waited on forever, and a device, which has no end.
+    """Refuse a pipe, because reading it might never end, and a device, because it has no end.
 
     Raises:
         ValueError: the path is a folder, a pipe, a socket or a device.
 
     """
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no regular file, but a folder, a pipe or a device: give the name of a file")
+        raise ValueError(f"{path} is not a regular file but a folder, a pipe or a device. Pass the name of a file")
 
 
 def expect(value: Any, *kinds: type) -> Any:
-    """Return a value that is of one of these types, and not of a class derived from them: a bool is not an int here.
+    """Return the value if its class is exactly one of these types; a bool is not an int here.
 
     Raises:
         TypeError: it is of another type.

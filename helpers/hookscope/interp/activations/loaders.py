@@ -13,7 +13,7 @@ __all__ = ["chain_batches", "count_loader_samples", "shuffles"]
 
 
 def shuffles(drawing: object) -> bool:
-    """Return whether a loader or sampler shuffles, itself or through the sampler inside it.
+    """Return whether a loader or sampler shuffles, either itself or through the sampler inside it.
 
     Example:
         >>> data = list(range(4))
@@ -28,7 +28,7 @@ def shuffles(drawing: object) -> bool:
 
 
 def count_loader_samples(loader: Any) -> int | None:
-    """Return how many samples a loader has, or None if it does not tell.
+    """Return how many samples a loader has, or None if this is unknown.
 
     Example:
         >>> count_loader_samples(DataLoader(list(range(5)), batch_size=2)), count_loader_samples(iter([1, 2]))

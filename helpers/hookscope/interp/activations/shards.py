@@ -20,7 +20,7 @@ __all__ = ["DamagedError", "Shard", "can_be_written", "list_shards", "read_shard
 
 
 class DamagedError(RuntimeError):
-    """The files on disk differ from the ones that were written: truncated, changed or missing."""
+    """The files on disk differ from the ones that were written: a file was truncated, changed or deleted."""
 
 
 @dataclass

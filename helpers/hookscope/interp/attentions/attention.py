@@ -38,7 +38,7 @@ def attention(
 ) -> AttentionMaps:
     """Run a model once, and return the weights of every attention call in it, head by head.
 
-    A map has the weights of the values, with axes [batch, heads, queries, keys]. `attention` finds calls of
+    A map holds the attention weights, with axes [batch, heads, queries, keys]. `attention` finds calls of
     `F.scaled_dot_product_attention`, `nn.MultiheadAttention`, and a softmax between two matrix products. It computes
     weights @ v again and compares that with the result of the call; a note says if they differ. The model runs
     without gradients, in its current mode, and nothing stays on it. Limits: https://hookscope.github.io/hookscope/limits/attention.html
@@ -47,8 +47,8 @@ def attention(
         model: any module.
         *args: positional arguments for the model.
         kwargs: keyword arguments for the model, such as ``{"attention_mask": mask}``.
-        tokens: a string for each token of one sample; they label the queries and keys if there are as many.
-        max_bytes: raise if all maps together take more than this, 4 GiB by default; None for no limit.
+        tokens: a string for each token of one sample; they label the queries and keys if their number is the same.
+        max_bytes: raise an error if all maps together take more than this, 4 GiB by default; None for no limit.
 
     Returns:
         The maps in the order of the calls; a notebook shows them as a picture and a table.
@@ -127,7 +127,7 @@ def _list_notes(modules: Modules, mode: AttentionMode, samples: int) -> list[str
                 "edit's own computation can appear as another map"
             )
     if modules.compiled:
-        notes.append("the model is compiled; attention() ran it without compilation")
+        notes.append("the model is compiled; attention() ran its uncompiled version")
     softmaxes = [
         f"{', '.join(map(_name_layer, list(other.softmaxes)[:3]))}{' and others' if len(other.softmaxes) > 3 else ''}: "
         "found a softmax, but not of query-key products: probably class scores, channel weights or gates"

@@ -69,7 +69,7 @@ def resize_axis(axis: tuple[tuple[str, int], ...], size: int) -> tuple[tuple[str
 
 
 def is_all(axis: tuple[tuple[str, int], ...], what: str) -> bool:
-    """Whether all parts of an axis have this name."""
+    """Return whether all parts of an axis have this name."""
     return bool(axis) and all(kind == what for kind, _ in axis)
 
 
@@ -139,7 +139,7 @@ SHAPE_ONLY = {name for name, through in _VIEWS.items() if through in (_reshape, 
 
 
 def is_view(name: str) -> bool:
-    """Whether an operation, by its name in aten, only moves axes."""
+    """Return whether an operation, by its name in aten, only moves axes."""
     return name in _VIEWS
 
 

@@ -85,7 +85,7 @@ class AttentionMap(Result):
 
     @cached_property
     def blind(self) -> Tensor:
-        """Which queries see no key, [batch, heads, queries]: all their weights are 0 or NaN."""
+        """A mask of the queries that see no key, [batch, heads, queries]: all their weights are 0 or NaN."""
         total = self.weights.sum(-1)
         return (total == 0) | total.isnan()
 
@@ -99,7 +99,7 @@ class AttentionMap(Result):
     def entropy(self) -> Tensor:
         """The mean entropy of the weights of a query, in bits, [batch, heads]: 0 for one key, 3 for eight equal ones.
 
-        The mean is over queries that see a key; without any it is NaN.
+        The mean is over queries that see a key; if there are none, it is NaN.
         """
         found = []
         for sample, blind in zip(self.weights, self.blind, strict=True):
@@ -140,7 +140,7 @@ class AttentionMap(Result):
             sample: which sample of the batch.
 
         Raises:
-            TypeError: `heads` has something else than integers.
+            TypeError: `heads` contains something other than integers.
             ValueError: `heads` is empty.
             IndexError: there is no such head or sample.
 
@@ -164,13 +164,13 @@ class AttentionMap(Result):
         return chosen
 
     def sample(self, sample: int) -> int:
-        """Return the number of a sample, checked."""
+        """Check the number of a sample and return it."""
         if not 0 <= sample < len(self.weights):
             raise IndexError(f"no sample {sample}: there are {len(self.weights)}. Pass 0 to {len(self.weights) - 1}")
         return sample
 
     def row(self) -> dict[str, object]:
-        """The row of the table, over all samples and heads."""
+        """Return the row of the table, over all samples and heads."""
         _, heads, queries, keys = self.weights.shape
         entropy = self.entropy[~self.entropy.isnan()]
         return {

@@ -229,7 +229,7 @@ class AttentionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     # -- layer and memory ---------------------------------------------------------------------------------------
 
     def _find_module(self) -> nn.Module:
-        """Return the innermost module on the stack; by its methods, so that a direct call of `.forward()` counts."""
+        """Return the innermost module on the stack. It looks for methods, so a direct call of `.forward()` counts."""
         frame: Any = sys._getframe(1)
         own = globals()
         while frame is not None:
@@ -245,7 +245,7 @@ class AttentionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._names[self._find_module()]
 
     def _check_bytes(self, layer: str, size: int) -> None:
-        """Raise before a map that does not fit into the limit is made."""
+        """Raise an error before a map is made that exceeds the limit."""
         self._bytes += size
         if self._bytes > self._max_bytes:
             raise MemoryError(
@@ -260,7 +260,7 @@ _RULES: dict[int, tuple[Rule | None, Any]] = {}
 
 
 def _choose_rule(func: Any) -> Rule | None:
-    """Choose what to do after an operation; None for one that is made of others."""
+    """Choose the rule for an operation; None for one that is made up of other operations."""
     name = get_op_name(func)
     if name.startswith("_scaled_dot_product_") and not name.endswith(("_math", "backward")):
         return AttentionMode._see_sdpa
@@ -291,7 +291,7 @@ def _choose_rule(func: Any) -> Rule | None:
 
 
 def _register_higher_order_operators() -> None:
-    """Before torch 2.9, let operators that take functions, such as flex attention, run in this mode.
+    """Let operators that take functions, such as flex attention, run in this mode before torch 2.9.
 
     In these releases, each of them needs a rule for each class of modes and raises an error without one.
     """

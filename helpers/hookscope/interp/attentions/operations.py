@@ -32,7 +32,7 @@ def get_op_name(func: Any) -> str:
 
 @lru_cache(1024)
 def is_composite(func: Any) -> bool:
-    """Whether an operation is made of others, which this package can look at instead."""
+    """Return whether an operation is made up of other operations that this package can look at instead."""
     name, key = func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     # The dispatcher does not have operations of Python alone, such as prim::device of fake tensors.
     return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)

@@ -56,7 +56,7 @@ class AttentionInputs:
         return (*self.q.shape[:-1], int(self.k.shape[-2]))
 
     def compute_weights(self) -> Tensor:
-        """Compute the weights, in float32 for 16-bit inputs; a query without a key has NaN."""
+        """Compute the weights, in float32 for 16-bit inputs; a query without a key gets NaN."""
         q, k = _upcast(self.q), _upcast(_expand_groups(self.k, self.q))
         scale = 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
         scores = (q * scale) @ k.mT

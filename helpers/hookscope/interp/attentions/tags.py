@@ -63,7 +63,7 @@ class Tags:
         self._tags: dict[int, tuple[Callable[[], Any], Tag]] = {}
 
     def get(self, tensor: Any) -> Tag:
-        """Return the tag of a tensor; one without a kind if it has none."""
+        """Return the tag of a tensor, or a tag without a kind if it has none."""
         held = self._tags.get(id(tensor))
         if held is not None and held[0]() is tensor:
             if len(held[1].axes) == tensor.dim():
@@ -85,7 +85,7 @@ class Tags:
         return held[1] if held is not None and held[0]() is tensor else None
 
     def update_other(self, args: Sequence[Any], out: Any, resized: bool = False) -> None:
-        """After any other operation: axes stay if the shape does, or if some are only `resized`."""
+        """Set tags after any other operation: axes stay if the shape stays, or if some are only `resized`."""
         first = args[0] if args else None
         old = self._find(first)
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
@@ -106,7 +106,7 @@ class Tags:
         return id(tensor) in self._parameters
 
     def update_elementwise(self, args: Sequence[Any], out: Any) -> None:
-        """After an elementwise operation: scores stay scores, and weights stay weights."""
+        """Set tags after an elementwise operation: scores stay scores, and weights stay weights."""
         known = marked = computed = False
         for arg in args:
             held = self._tags.get(id(arg))
@@ -135,7 +135,7 @@ class Tags:
         self.set(out, Tag(axes, kind, dropped, softmax=_get_softmax(kind, tags)))
 
     def update_view(self, name: str, args: Sequence[Any], out: Any) -> None:
-        """After a view or a reshape."""
+        """Set the tag after a view or a reshape."""
         first = args[0]
         if name == "cat":
             # torch.cat accepts an empty tensor with one axis beside any other, such as an empty cache.
@@ -153,11 +153,11 @@ class Tags:
                 self.set(each, _view_tag(name, tag, each.shape, wanted))
 
     def update_features(self, out: Tensor, axis_number: int) -> None:
-        """After a linear layer or a convolution: one axis has features."""
+        """Set the tag after a linear layer or a convolution: one axis holds features."""
         self.set(out, _make_feature_tag(out.shape, axis_number))
 
     def update_product(self, a: Tag, b: Tag, out: Tensor, mixed: bool) -> None:
-        """After a matrix product: features with a parameter, else scores, unless weights `mixed` values."""
+        """Set the tag after a matrix product: features with a parameter, else scores, unless weights `mixed` values."""
         if a.kind == b.kind == "parameter":
             self.set(out, Tag(make_axes(out.shape), "parameter"))
             return
@@ -176,19 +176,19 @@ class Tags:
         self.set(out, Tag(axes, "channels" if channels else "scores"))
 
     def update_dropout(self, args: Sequence[Any], out: Any) -> None:
-        """After a dropout."""
+        """Set the tag after a dropout."""
         tag = self.get(args[0])
         self.set(out[0], Tag(tag.axes, tag.kind, args[1] if args[2] is not False else 0.0, softmax=tag.softmax))
         self.set(out[1], None)
 
     def update_noise(self, args: Sequence[Any], out: Tensor) -> None:
-        """After `bernoulli_`, which makes random zeros and ones."""
+        """Set the tag after `bernoulli_`, which makes random zeros and ones."""
         kept = args[1] if len(args) > 1 else 0.5  # default arguments are not passed
         self.set(out, Tag(make_axes(out.shape), "noise", 1 - kept))
 
 
 def are_merged(rows: tuple[tuple[str, int], ...], keys: tuple[tuple[str, int], ...]) -> bool:
-    """Whether heads and queries are merged into one axis, as in multi-query attention.
+    """Return whether heads and queries are merged into one axis, as in multi-query attention.
 
     Example:
         >>> are_merged(((FEATURES, 4), ("", 5)), (("", 5),))
@@ -234,7 +234,7 @@ def name_softmax_axes(axes: Axes, axis_number: int) -> Axes | None:
 
 
 def are_channels(axes: Axes) -> bool:
-    """Whether features attend to features, as in XCiT and other channel attention."""
+    """Return whether features attend to features, as in XCiT and other channel attention."""
     return is_all(axes[-2], FEATURES) and all(what != FEATURES for what, _ in axes[-1])
 
 

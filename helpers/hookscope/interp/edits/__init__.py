@@ -1,4 +1,4 @@
-"""Change what flows through chosen layers; an edit that did not happen is an error."""
+"""Change the values that flow through chosen layers; an edit that did not happen raises an error."""
 
 from hookscope.interp.edits.edit import Edit, edit
 from hookscope.interp.edits.explanation import explain_edit

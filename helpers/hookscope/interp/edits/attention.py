@@ -35,7 +35,7 @@ class NoHeadsError(ValueError):
 
 @dataclass(frozen=True)
 class Heads:
-    """Where the results of the heads are concatenated, on the last axis.
+    """The layer at which the results of the heads are concatenated, along the last axis.
 
     Attributes:
         name: the name of that layer.
@@ -156,13 +156,13 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
 
 
 def _heads_of(module: nn.Module) -> int | None:
-    """How many heads a module has: a config counts only in a class that says it is attention, for others have one."""
+    """Return how many heads a module has. A config counts only in a class whose name says that it is attention."""
     named = "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower()
     return count_of(module) if named else count_of(module, config=False)
 
 
 def count_of(module: nn.Module, *, config: bool = True) -> int | None:
-    """The number of heads according to an attribute of a module or its config; None if there is no such attribute."""
+    """Return the number of heads from an attribute of a module or of its config; None if there is no such attribute."""
     for place in (module, getattr(module, "config", None) if config else None):
         for name in _COUNTS:
             if isinstance(count := getattr(place, name, None), int) and not isinstance(count, bool):
@@ -171,7 +171,7 @@ def count_of(module: nn.Module, *, config: bool = True) -> int | None:
 
 
 def _width(module: nn.Module) -> int:
-    """How many values a projection takes."""
+    """Return how many values a projection takes."""
     if type(module).__name__ == "Conv1D":  # of transformers: its weight is (in, out)
         return int(module.weight.shape[0])  # type: ignore[index]
     return int(getattr(module, "in_features", getattr(module, "in_channels", 0)))

@@ -42,7 +42,7 @@ def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
 
 
 def has_batch_first(around: nn.Module) -> bool:
-    """Whether a module has the option `batch_first`."""
+    """Return whether a module has the option `batch_first`."""
     return hasattr(around._modules.get("self_attn", around), "batch_first")
 
 
@@ -104,7 +104,7 @@ PACKED = (
 
 
 def is_packed(value: object) -> bool:
-    """Whether a value is a nested tensor, as `nn.TransformerEncoder` creates it from padded samples."""
+    """Return whether a value is a nested tensor, as `nn.TransformerEncoder` creates it from padded samples."""
     return isinstance(value, Tensor) and value.is_nested and value.layout is torch.strided
 
 

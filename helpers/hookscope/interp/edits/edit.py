@@ -38,7 +38,7 @@ __all__ = ["Edit", "edit"]
 
 
 def edit(model: nn.Module) -> Edit:
-    """Change what flows through chosen layers, inside a with block.
+    """Change the outputs, inputs or gradients of chosen layers inside a with block.
 
     Each method takes layers as `find_layers` does, a value, and the index `at` into the tensor, such as ``at[:, 3]``.
     The options are `to` ("output", "input" or "grad"), `part` (one of several tensors: an index, a key or a path),
@@ -72,7 +72,7 @@ def edit(model: nn.Module) -> Edit:
 
 
 class Edit(Result):
-    """What `edit` returns: a context manager whose methods change layers. `edit` explains their common options."""
+    """The result of `edit`: a context manager whose methods change layers. `edit` explains their common options."""
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = Modules(model)
@@ -94,7 +94,7 @@ class Edit(Result):
     # -- what to change -----------------------------------------------------------------------------------------
 
     def set(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Replace the values by a number or a tensor, which is broadcast to their shape."""
+        """Replace the values with a number or a tensor, which is broadcast to their shape."""
         self._add(layer, at, where, operations.set_values(value))
 
     def add(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
@@ -106,7 +106,7 @@ class Edit(Result):
         self._add(layer, at, where, operations.scale(factor))
 
     def swap(self, layer: Which, source: Any, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Replace the values by those of another run: a tensor, or a `Capture`, which is used call by call.
+        """Replace the values with those of another run: a tensor, or a `Capture`, which is used call by call.
 
         The capture must have kept these values: `inputs=True` for `to="input"` and `heads=`, `gradients=True` for
         `to="grad"`.
@@ -114,11 +114,11 @@ class Edit(Result):
         self._add(layer, at, where, lambda kept: operations.swap(source, kept), source)
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
-        """Replace the values by the result of a function of a copy of them; shape and dtype must stay the same."""
+        """Apply a function to a copy of the values, and use its result instead. Shape and dtype must stay the same."""
         self._add(layer, at, where, operations.map_values(function))
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
-        """Replace the values by their mean over the samples of the batch, or of all calls of a `Capture`."""
+        """Replace the values with their mean over the samples of the batch, or of all calls of a `Capture`."""
         self._add(layer, at, where, lambda kept: operations.take_mean(source, kept), source)
 
     @property

@@ -1,4 +1,4 @@
-"""Explain an edit by the plain torch lines that do the same."""
+"""Explain an edit with plain torch code that does the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WAIT = (
 
 @explain.register
 def explain_edit(edit: Edit) -> Explanation:
-    """Write the lines of an edit, see `explain`."""
+    """Write the code of an edit, see `explain`."""
     if not edit.layer_edits:
         raise ValueError("explain needs an edit that ran. Run the model inside its with block first")
     groups: dict[Any, list[Any]] = {}
@@ -47,7 +47,7 @@ def explain_edit(edit: Edit) -> Explanation:
 
 
 class _Lines:
-    """The lines of an edit, and the tensors and functions that they need."""
+    """The code of an edit, and the tensors and functions that it needs."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
@@ -83,7 +83,7 @@ class _Lines:
         self.register.append(f"{'    ' * several}handles.append({on})")
 
     def _change(self, number: int, spec: Any, tensor: str) -> list[str]:
-        """Write the lines that make `new` of a tensor."""
+        """Write the lines that compute `new` from a tensor."""
         if not spec.selection.steps:
             return [f"new = {self._values(number, spec, tensor, '')}"]
         index = index_text(spec.selection.steps[0])[3:-1] or "()"
@@ -118,12 +118,12 @@ class _Lines:
         return {"add": f"{part} + {shown}", "scale": f"{part} * {shown}", "set": shown}[verb]
 
     def _give(self, name: str, value: Any, what: str) -> str:
-        """Let a name stand for an object that the lines need."""
+        """Give a name to an object that the code needs."""
         self.names[name] = value
         self.start.append(f"# {name}: {what}")
         return name
 
 
 def _counts(spec: Any) -> bool:
-    """Whether an edit depends on which call of the layer this is."""
+    """Return whether an edit depends on the number of the call."""
     return spec.calls is not None or (spec.operation.verb == "swap" and len(spec.operation.options.get("kept", ())) > 1)

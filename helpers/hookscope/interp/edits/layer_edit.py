@@ -115,7 +115,7 @@ class LayerEdit:
             raise ValueError(append_page(text, "caller_container"))
 
     def applies_to(self, number: int, again: bool) -> bool:
-        """Whether the edit applies to this call."""
+        """Return whether the edit applies to this call."""
         spec = self.spec
         if not spec.selects:
             return True
@@ -238,7 +238,7 @@ class LayerEdit:
 
 
 def _region(tensor: Tensor, context: EditContext) -> Tensor:
-    """Return the values of a tensor that are meant; raise where there are none."""
+    """Return the selected values of a tensor; raise an error if there are none."""
     selection = context.selection
     if is_packed(tensor):
         raise RuntimeError(f"{context.label}: {PACKED}")
@@ -255,7 +255,7 @@ def _region(tensor: Tensor, context: EditContext) -> Tensor:
 
 
 def _check(new: Any, region: Tensor, context: EditContext) -> None:
-    """Raise if a new value is not like the one in whose place it is to be."""
+    """Raise an error if a new value does not fit in the place of the old one."""
     if new is None:
         raise TypeError(
             f"{context.label}: the function returned None. It gets a copy of the values, and writing into this copy "
@@ -274,7 +274,7 @@ def _check(new: Any, region: Tensor, context: EditContext) -> None:
 
 
 def _is_batched(tensor: Tensor) -> bool:
-    """Whether `torch.vmap` hides an axis of a tensor."""
+    """Return whether `torch.vmap` hides an axis of a tensor."""
     while is_wrapped(tensor):
         if torch._C._functorch.is_batchedtensor(tensor):
             return True

@@ -215,7 +215,7 @@ class LayerHooks(NoCopyWhileHooked):
             runs.pop()
 
     def _waiting(self, run: LayerCall, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, value: Any) -> Any:
-        """Wait for the gradients of what the call returned, as edits have left it; return it, with aliases in it."""
+        """Wait for the gradients of the edited output; return this output, with aliases in it."""
         if not (grads := self._meant("grad", run)):
             return value
         given = {id(tensor) for _, tensor in tensors((args, kwargs))}
@@ -245,7 +245,7 @@ class LayerHooks(NoCopyWhileHooked):
         return value
 
     def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[LayerEdit]) -> None:
-        """Refuse a tensor that an earlier call has returned: its gradient is that of both."""
+        """Refuse a tensor that an earlier call returned, because its gradient is that of both calls."""
         if self._returned is None:
             self._returned = WeakTensorKeyDictionary()
         for _, tensor in tensors(output):
@@ -282,9 +282,9 @@ def _move_captures_last(hooks: dict[int, Any], born: int) -> None:
 
 
 def _ended(runs: list[LayerCall], call: int) -> LayerCall | None:
-    """Find the call that ends now, and forget those inside of it for which torch called no hook at their end.
+    """Find the call that ends now, and forget the calls inside it for which torch called no hook at their end.
 
-    A layer that calls itself has them, after a `KeyboardInterrupt` or a hook that raised.
+    A layer that calls itself can have such calls, after a `KeyboardInterrupt` or a hook that raised an error.
 
     """
     found = next((run for run in reversed(runs) if run.call == call), None)
@@ -294,7 +294,7 @@ def _ended(runs: list[LayerCall], call: int) -> LayerCall | None:
 
 
 def _when_made() -> float:
-    """Tell when the node was made that runs in backward now, as autograd counts in this thread."""
+    """Return the sequence number of the node that the backward pass runs now, as autograd counts in this thread."""
     node = torch._C._current_autograd_node()
     return math.inf if node is None else node._sequence_nr()
 
@@ -303,7 +303,7 @@ _saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", 
 
 
 def _under_checkpoint() -> bool:
-    """Whether a checkpoint is keeping this, as far as torch lets us know; where gradients are on."""
+    """Return whether a checkpoint runs this code, as far as torch shows it. Gradients must be on."""
     if _saving_hooks is None:  # before torch 2.8: whoever called us may tell
         frame = sys._getframe()
         while frame := frame.f_back:  # type: ignore[assignment]

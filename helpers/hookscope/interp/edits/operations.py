@@ -45,7 +45,7 @@ def check_fit(value: Any, region: Tensor, context: EditContext) -> Any:
 
 
 def set_values(value: Any) -> Operation:
-    """Replace the values by a number or a tensor."""
+    """Replace the values with a number or a tensor."""
     check_value(value, "set")
 
     def compute(region: Tensor, context: EditContext) -> Tensor:
@@ -59,7 +59,7 @@ def set_values(value: Any) -> Operation:
 
 
 def _wraps(value: Any, dtype: torch.dtype) -> bool:
-    """Whether whole numbers are too large, or too small, for a dtype of whole numbers."""
+    """Return whether integers are too large or too small for an integer dtype."""
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
         return False
     limits = torch.iinfo(dtype)

@@ -88,7 +88,7 @@ def notes_about(modules: Modules, layer: LayerHooks) -> Iterator[str]:
     if layer.seen > 1 and layer.module in modules.names:  # it may have gone since
         others = [repr(other) for other in modules.names_of(layer.module) if other != layer.name]
         if others:
-            yield f"layer {layer.name!r} is also called {', '.join(others)}, and calls under all names count"
+            yield f"layer {layer.name!r} is also named {', '.join(others)}; calls under any of its names count"
     if layer.checkpointed and not layer.again:
         yield (
             f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(). Call backward() inside the "
@@ -137,7 +137,7 @@ class NotEditedError(RuntimeError):
 
 
 def check_hookable(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
-    """Refuse a layer that is compiled, sharded or copied; return the fused layer that contains it, or is it.
+    """Refuse a layer that is compiled, sharded or copied; return the fused layer that it is, or is in.
 
     The check covers every name of the layer.
 
@@ -184,7 +184,7 @@ def _is_ordinary(kind: type) -> bool:
 
 
 def _sharded() -> tuple[Any, ...]:
-    """Return the classes of modules of which each process has a part, if anybody has imported them."""
+    """Return the classes of modules that are sharded among processes, if they have been imported."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     kinds = getattr(fsdp, "FSDPModule", None), getattr(fsdp, "FullyShardedDataParallel", None)
     return () if None in kinds else kinds  # another thread may be importing them
@@ -216,6 +216,6 @@ def why_not_called(modules: Modules, module: nn.Module, runs: int) -> str:
 
 
 def _was_compiled() -> bool:
-    """Whether torch.compile has compiled anything in this process since its last reset."""
+    """Return whether torch.compile has compiled anything in this process since its last reset."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counters.get("frames"))

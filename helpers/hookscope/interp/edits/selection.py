@@ -130,7 +130,7 @@ def _must_fit(step: Any, shape: torch.Size) -> None:
 
 
 def _axes(item: Any) -> int:
-    """How many axes of a tensor an item of an index is for."""
+    """Return how many axes of a tensor an item of an index selects from."""
     return item.dim() if isinstance(item, Tensor) and item.dtype in _MASKS else 1
 
 

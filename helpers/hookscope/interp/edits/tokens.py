@@ -200,7 +200,7 @@ class TokenSource(NoCopyWhileHooked):
         return Tokens(start, count, batch)
 
     def _start(self, given: dict[str, Any], count: int) -> int | str:
-        """How many tokens came before; why not, if that is not known."""
+        """Return how many tokens came before, or the reason why this is unknown."""
         for name in _STARTS:
             if (value := given.get(name)) is not None:
                 return int(value.flatten()[0]) if isinstance(value, Tensor) else int(value)
@@ -237,10 +237,10 @@ class TokenSource(NoCopyWhileHooked):
 
 
 def _real(mask: Any, start: int) -> Tensor | None:
-    """Tell real tokens from padding, [samples, tokens]; None if a mask does not say it.
+    """Return which tokens are real and which are padding, [samples, tokens]; None if the mask does not say it.
 
-    Under a static cache transformers gives a model the mask of its attention, [samples, 1, queries, keys]: in it a
-    token of padding does not even see itself, with a sliding window or without.
+    With a static cache, transformers passes a model the mask of its attention, [samples, 1, queries, keys]. In this
+    mask, a padding token does not even see itself, with or without a sliding window.
     """
     if isinstance(mask, Mapping):
         mask = next(iter(mask.values()), None)
@@ -272,7 +272,7 @@ def _given(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _counts(layer: Any) -> bool:
-    """Whether a layer of a cache can tell how many tokens it holds."""
+    """Return whether a layer of a cache can tell how many tokens it holds."""
     try:
         return layer.get_seq_length() is not None
     except Exception:  # one of a recurrence may raise whatever it likes

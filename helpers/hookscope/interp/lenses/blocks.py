@@ -28,7 +28,7 @@ _FIX = "Name them yourself: layers='blocks.*'"
 
 
 class NoBlocksError(ValueError):
-    """No layers return a residual stream, (batch, tokens, width), or the layers you named do not."""
+    """No layers return a residual stream, (batch, tokens, width), or the layers that you named do not return one."""
 
 
 def first_tensor(value: Any, kind: type = Tensor) -> Any:

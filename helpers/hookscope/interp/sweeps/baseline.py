@@ -29,7 +29,7 @@ __all__ = ["Baseline", "collect_tensors", "summarize_error"]
 
 
 class Baseline:
-    """The first passes of a sweep: one that is kept, one that is measured if there is a limit, one with two variants.
+    """The first passes of a sweep: one that is kept, perhaps one that is measured, and one with two variants.
 
     Args:
         modules: those of the model.
@@ -148,10 +148,10 @@ class Baseline:
         return counted.peak
 
     def _check_repeats(self) -> None:
-        """Refuse a model that returns different values in each pass: cells would differ for that reason alone.
+        """Refuse a model that returns different values in each pass, because cells would differ even without a change.
 
         Raises:
-            RuntimeError: it does.
+            RuntimeError: the values differ.
 
         """
         with self.before.preserve():

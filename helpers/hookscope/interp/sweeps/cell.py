@@ -1,4 +1,4 @@
-"""Run one cell of a sweep by `hookscope.edit`, and describe its edit in words."""
+"""Run one cell of a sweep with `hookscope.edit`, and describe its edit in words."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Cell:
 
     @property
     def gone(self) -> str:
-        """Why the cell cannot be run, and what to do; "" if it can."""
+        """The reason why the cell cannot be run, and what to do; "" if it can."""
         if self.sweep.made is None:
             return _SAVED
         return "" if self.sweep.made.model() is not None else _FREED
@@ -190,7 +190,7 @@ class Cell:
     # -- run it -------------------------------------------------------------------------------------------------
 
     def run(self) -> CellOutcome:
-        """Run the model without the edit and with it, by `hookscope.edit`, and compare the numbers with the sweep.
+        """Run the model without the edit and with it, through `hookscope.edit`, and compare the numbers with the sweep.
 
         Weights, buffers, modes and random number generators keep their state.
 
@@ -261,7 +261,7 @@ class Cell:
 
     @contextmanager
     def _preserve_state(self, inputs: Inputs) -> Iterator[None]:
-        """Begin with the random numbers of the sweep, and restore everything afterwards."""
+        """Begin with the random numbers of the sweep, and restore everything afterward."""
         model, state = self.model, self.made.state
         with preserve_rng_state(model, inputs.args, inputs.kwargs), preserve_model(model, attributes=True):
             if state is not None:

@@ -55,7 +55,7 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _is_given(address: int, args: Any, kwargs: Any) -> bool:
-    """Whether an argument of the operation has this memory: a view of an older tensor takes no new memory."""
+    """Return whether an argument of the operation has this memory: a view of an older tensor takes no new memory."""
     for each in tree_leaves((args, kwargs)):
         if isinstance(each, Tensor):
             storage = _get_storage(each)

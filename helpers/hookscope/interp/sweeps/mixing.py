@@ -121,7 +121,7 @@ class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         known, name = self._other.sizes, func._schema.name
         if number >= len(known) or known[number][0] is not func:
-            self._set_reason(f"{self.count} variants run other operations than {self._other.count} do ({name})")
+            self._set_reason(f"{self.count} variants run different operations than {self._other.count} do ({name})")
         elif size * self._other.count != known[number][1] * self.count:
             self._set_reason(f"the output of {name} does not grow in step with the batch, so samples might mix")
 
@@ -136,7 +136,7 @@ class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _has_dynamic_size(func: Any, args: Any) -> bool:
-    """Whether the size of the result depends on values; in indexing, only a mask has this effect."""
+    """Return whether the size of the result depends on values; in indexing, only a mask has this effect."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
     if func is not torch.ops.aten.index.Tensor:

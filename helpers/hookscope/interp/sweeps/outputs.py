@@ -35,7 +35,7 @@ class BatchOutput:
     def __init__(self, output: Any, alone: Any, count: int) -> None:
         found, known = list(tensors(output)), list(tensors(alone))
         if [path for path, _ in found] != [path for path, _ in known]:
-            raise BatchMismatchError("the model returns another structure for a batch")
+            raise BatchMismatchError("the model returns a different structure for a batch")
         if not found:
             raise BatchMismatchError(
                 f"the model's output, of type {type(output).__name__}, has no tensor in tuples, lists, mappings or "

@@ -38,7 +38,7 @@ class Inputs:
     kwargs: dict[str, Any]
 
     def replace(self, given: Source, what: str, instead: str = "") -> Inputs:
-        """Return new inputs: a tensor or a tuple replaces `args`, a mapping replaces `kwargs`.
+        """Return new inputs: a tensor or a tuple replaces `args`, and a mapping replaces `kwargs`.
 
         If these inputs have both args and kwargs, the other kind stays.
 
@@ -165,7 +165,7 @@ class Patch:
     )
 
     def check_calls(self, modules: Modules, runs: str) -> None:
-        """Raise unless the layer was called, and only once if the site names no call."""
+        """Raise an error unless the layer was called, and only once if the site names no call."""
         site = self.site
         if not self.calls:
             why = RAISED if self._began else why_not_called(modules, site.module, 1)

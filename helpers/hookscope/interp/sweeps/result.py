@@ -179,11 +179,11 @@ class Sweep(Result):
         return 0 if self.undone is None else int(self.undone.sum())
 
     def table(self) -> Table:
-        """Return the values, with up to 16 columns; of more columns, the lowest and the highest value of each layer."""
+        """Return the values; with more than 16 columns, only the lowest and the highest value of each layer."""
         return Table(self._make_rows(), self.caption)
 
     def picture(self) -> Picture:
-        """Draw the values: grey is the baseline, red is above it, blue is below it.
+        """Draw the values: gray is the baseline, red is above it, and blue is below it.
 
         Cells without a finite number are black. Cells that were not run because of an interrupt are hatched.
 
@@ -249,7 +249,7 @@ class Sweep(Result):
         more = f" and {len(self.names) - _MAX_COLUMNS} more" if len(self.names) > _MAX_COLUMNS else ""
         named = f"; {self.kind}s: {', '.join(self.names[:_MAX_COLUMNS])}{more}" if self.tokens else ""
         return (
-            f"Heat map of {rows}{across}: {ends}, around {as_text(self.baseline)} without a change (grey); "
+            f"Heat map of {rows}{across}: {ends}, around {as_text(self.baseline)} without a change (gray); "
             f"{self._describe_largest()}{black}{hatched}{named}."
         )
 
@@ -299,6 +299,6 @@ class Sweep(Result):
 
 
 def _shorten(label: str) -> str:
-    """Cut the beginning of a long label, because the end tells more."""
+    """Cut the beginning of a long label, because the end is more informative."""
     label = visible(label)
     return label if len(label) <= _MAX_LABEL else f"…{label[-_MAX_LABEL:]}"

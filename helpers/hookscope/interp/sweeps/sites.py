@@ -76,7 +76,8 @@ class Site:
     def note(self) -> str:
         """A note if the layer has several names; else ""."""
         name, *others = map(repr, self.names)
-        return f"layer {name} is also {', '.join(others)}: its row counts calls under each name" * bool(others)
+        note = f"layer {name} is also named {', '.join(others)}; its row counts the calls under each name"
+        return note if others else ""
 
     @property
     def width(self) -> int:
@@ -191,7 +192,7 @@ def check_columns(positions: Any, heads: Any, channels: Any, axis: int | None) -
 
     Raises:
         TypeError: a number is not an integer.
-        ValueError: several options are given, or one is empty, or has a number twice.
+        ValueError: several options are given, or one is empty, or contains a number twice.
 
     """
     given = {"position": positions, "head": heads, "channel": channels}
@@ -221,7 +222,7 @@ def _check_numbers(given: Any, name: str) -> tuple[int, ...]:
     if not numbers:
         raise ValueError(f"{name}={given!r} is empty, so the sweep has no cells. Pass {name}=[0], or leave it out")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"{name}={given!r} has a number twice. Pass each number once")
+        raise ValueError(f"{name}={given!r} contains a number twice. Pass each number once")
     return numbers
 
 

@@ -58,7 +58,7 @@ def sweep(
         layers: the rows: names, globs, types or modules, one or a list. `"relu#2"` is the second call of a layer.
         source: other inputs, as a tensor, a tuple (replaces `args`) or a dict (replaces `kwargs`); `"zero"`;
             `"mean"`, over the samples of the inputs; or `("mean", others)`, over the samples of other inputs.
-        metric: gets the model's output, and returns a real number or a tensor with one element.
+        metric: gets the model's output and returns a real number or a tensor with one element.
         kwargs: keyword arguments for the model, such as ``{"attention_mask": mask}``.
         options: a `SweepOptions`, with `part`, `axis`, `tokens` and `max_bytes`.
         **columns: `positions=`, `heads=` or `channels=`; without one of these, each layer is changed as a whole.

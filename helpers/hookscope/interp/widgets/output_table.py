@@ -124,7 +124,7 @@ def _find_scores(output: Any, vocabulary: Labels | None, classes: Labels | None)
 
 
 def _are_probabilities(scores: Tensor) -> bool:
-    """Tell whether values are probabilities already. Log probabilities need no check: softmax turns them back."""
+    """Return whether values are already probabilities. Log probabilities need no check: softmax turns them back."""
     return bool((scores >= 0).all()) and abs(float(scores.sum()) - 1) < _TOLERANCE
 
 

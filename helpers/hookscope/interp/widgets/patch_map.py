@@ -190,7 +190,7 @@ class PatchMap(HookWidget):
         self._about = [f"{sweep.title}: {len(sweep.layers)} layers, each {sweep.change}.", sweep.how, *sweep.notes]
 
     def _run(self) -> None:
-        """Show the cell as the sweep has it, then run it again. If it cannot run, show the reason."""
+        """Show the cell with its value in the sweep, then run it again. If it cannot run, show the reason."""
         cell = self._cell
         self.outcome = None
         self._title, self._rows = "", []

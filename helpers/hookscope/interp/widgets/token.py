@@ -288,7 +288,7 @@ class TokenPicker(CodeWidget):
 
     def _explain_missing(self, show: str) -> str:
         if show in ("attention", "MLP"):
-            return "these layers do not return the sum of their input, what attention adds and what the MLP adds"
+            return "these layers do not return the sum of their input, an attention output and an MLP output"
         if self._streams.lens is None:
             return "the model has no lens, which turns a stream into words. Pass one with lens="
         if self._streams.causal is False:

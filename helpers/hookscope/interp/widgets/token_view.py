@@ -34,11 +34,11 @@ __all__ = [
 
 SHOWS = {
     "final word": "probability of the word that the model predicts",
-    "next word": "probability of the next word of the text",
+    "next word": "probability of the next word in the text",
     "norm": "norm of the stream",
     "change": "how much the layer changed it",
-    "attention": "norm of what attention adds",
-    "MLP": "norm of what the MLP adds",
+    "attention": "norm of the attention output",
+    "MLP": "norm of the MLP output",
 }
 _BY_LOG = ("norm", "change", "attention", "MLP")
 _TOKENS, _LAYERS, _KEYS = 64, 16, 5  # in a table
@@ -130,7 +130,7 @@ def draw_map(values: Tensor, show: str, names: MapLabels, title: str, width: int
 
 
 def list_values(values: Tensor | None, names: MapLabels, token: int) -> list[dict[str, object]]:
-    """List the values of a map, a row per token. A long text is cut around the current token."""
+    """List the values of a map, a row per token. A long text is shortened to the part around the current token."""
     if values is None:
         return []
     count, tokens = values.shape
@@ -145,7 +145,7 @@ def list_values(values: Tensor | None, names: MapLabels, token: int) -> list[dic
 
 
 def list_predictions(reading: Reading, token: int, names: MapLabels, words: WordTable) -> list[dict[str, object]]:
-    """List the top words of each layer at a token, and before it those after its attention, if they are known."""
+    """List the top words of each layer at a token, preceded by those after its attention if they are known."""
     if reading.words is None or reading.probabilities is None:
         return []
     apart = reading.middle_words is not None
@@ -182,7 +182,7 @@ def describe_token(reading: Reading, layer: int, token: int, names: MapLabels, w
         chances.append(f"{_percent(float(reading.final_probability[layer, token]))} to {word!r}, the word at the end")
     if reading.next_probability is not None and token + 1 < len(names.tokens):
         chance = _percent(float(reading.next_probability[layer, token]))
-        chances.append(f"{chance} to {names.token(token + 1)!r}, the next word of the text")
+        chances.append(f"{chance} to {names.token(token + 1)!r}, the next word in the text")
     return f"{said}. The lens gives {', and '.join(chances)}." if chances else f"{said}."
 
 

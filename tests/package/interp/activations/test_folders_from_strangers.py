@@ -122,7 +122,7 @@ def test_a_pipe_among_the_shards_is_not_waited_on(folder: Folder) -> None:
     os.mkfifo(pipe := folder.path / "99999.safetensors")
     opened = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # else a reader would wait here for ever if this fails
     try:
-        with pytest.raises(DamagedError, match=r"99999\.safetensors is no regular file.*Delete this file"):
+        with pytest.raises(DamagedError, match=r"99999\.safetensors is not a regular file.*Delete this file"):
             Activations(folder.path)
     finally:
         os.close(opened)

@@ -139,4 +139,4 @@ def test_a_compiled_model_runs_without_its_compilation():
     compiled = torch.compile(model, backend="eager")
     found = attention(compiled, X)
     torch.testing.assert_close(found["_orig_mod"].weights, model.weights(X))
-    assert any("ran it without compilation" in note for note in found.notes)
+    assert any("ran its uncompiled version" in note for note in found.notes)

@@ -124,11 +124,11 @@ def test_two_names_of_one_module_are_edited_under_both_and_it_is_said() -> None:
     net = nn.Sequential(shared, nn.ReLU(), shared)
     e = edit(net)
     e.add("0", 1)
-    with pytest.warns(UserWarning, match="layer '0' is also called '2', and calls under all names count"), e:
+    with pytest.warns(UserWarning, match="layer '0' is also named '2'; calls under any of its names count"), e:
         y = net(X)
     assert torch.equal(y, (X + 1).relu() + 1)
     assert e.rows[0]["calls seen"] == 2
-    assert "is also called '2'" in repr(e)
+    assert "is also named '2'" in repr(e)
     with e:
         net[:1](X)  # called once, it was called under one name
     assert not e.notes

@@ -195,6 +195,6 @@ def test_a_layer_of_two_names_is_one_row_and_said_to_be() -> None:
     net.forward = lambda x: net["c"](net["b"](x).tanh())
     found = sweep(net, torch.ones(1, 3, 4), ["a", "b", "c"], "zero", positions=range(3), metric=torch.sum)
     assert found.layers == ("a", "c")
-    assert found.notes == ("layer 'a' is also 'b': its row counts calls under each name",)
+    assert found.notes == ("layer 'a' is also named 'b'; its row counts the calls under each name",)
     again = sweep(net, torch.ones(1, 3, 4), ["b#1"], "zero", positions=range(3), metric=torch.sum)
-    assert again.notes == ("layer 'b' is also 'a': its row counts calls under each name",)
+    assert again.notes == ("layer 'b' is also named 'a'; its row counts the calls under each name",)

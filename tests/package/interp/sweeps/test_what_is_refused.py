@@ -42,7 +42,7 @@ BEFORE = {
     ),
     "positions and channels": ({"channels": [0]}, ValueError, "takes one of positions=, heads= and channels="),
     "no positions": ({"positions": []}, ValueError, "is empty"),
-    "a position twice": ({"positions": [1, 1]}, ValueError, "has a number twice"),
+    "a position twice": ({"positions": [1, 1]}, ValueError, "contains a number twice"),
     "positions in words": ({"positions": "first"}, TypeError, "positions='first': pass integers"),
     "positions as a mask": ({"positions": [True, False]}, TypeError, "pass integers"),
     "axis 0": ({"axis": 0}, ValueError, "axis=0.*axis 0 is the batch"),
