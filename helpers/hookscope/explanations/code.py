@@ -195,9 +195,9 @@ class TensorPath:
         item = to == "output" and (kind == "dict" or (kind == "tuple" and isinstance(key, int) and key >= 0))
         if len(keys) > 1 or not (to == "input" or item or (to in ("output", "grad") and not keys)):
             raise ValueError(
-                f"explain cannot write code for an edit of the attention of layer {layer!r}, or of a tensor deep "
-                "inside a value. Edit a whole output or input, the gradient of a whole output, or an item of a tuple "
-                "or dict"
+                f"explain cannot write code for this edit of layer {layer!r}: it changes the attention, or a tensor "
+                "deep inside a value. Edit a whole output or input, the gradient of a whole output, or an item of a "
+                "tuple or dict"
             )
         if to == "input":
             return cls("kwargs", "dict", key) if isinstance(key, str) else cls("args", "tuple", key)

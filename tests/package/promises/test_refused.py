@@ -650,14 +650,14 @@ ROWS: dict[str, Row] = {
         r"samples= or heads= with at\[\.\.\.\] \(edit 1\)", lambda e: e.set("one", 0, at[0], samples=1)
     ),
     "explain: heads": unexplained(
-        "of the attention of layer 'attn', or of a tensor deep inside a value", lambda e: e.set("attn", 0, heads=1),
+        "this edit of layer 'attn': it changes the attention, or", lambda e: e.set("attn", 0, heads=1),
         "Edit a whole"
     ),
-    "explain: an object": unexplained("the attention of layer 'held'", lambda e: e.set("held", 0, part="logits")),
-    "explain: deep inside": unexplained("the attention of layer 'deep'", lambda e: e.set("deep", 0, part=(0, 1))),
-    "explain: counted from the end": unexplained("attention of layer 'attn'", lambda e: e.set("attn", 0, part=-2)),
+    "explain: an object": unexplained("this edit of layer 'held'", lambda e: e.set("held", 0, part="logits")),
+    "explain: deep inside": unexplained("this edit of layer 'deep'", lambda e: e.set("deep", 0, part=(0, 1))),
+    "explain: counted from the end": unexplained("this edit of layer 'attn'", lambda e: e.set("attn", 0, part=-2)),
     "explain: a gradient of a part": unexplained(
-        "the attention of layer 'attn'", lambda e: e.set("attn", 0, to="grad", part=0)
+        "this edit of layer 'attn'", lambda e: e.set("attn", 0, to="grad", part=0)
     ),
 }  # fmt: skip
 
