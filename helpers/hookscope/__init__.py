@@ -2,22 +2,22 @@
 
     import hookscope
 
-    with hookscope.capture(model) as seen:        # what every layer returned, safe from in-place operations
+    with hookscope.capture(model) as seen:        # the output of every layer, safe from in-place operations
         model(x)
     hookscope.census(model)                       # the hooks that are on a model right now
     hookscope.diagnose(model, "conv1", x)         # why a hook prints nothing, and the line that fixes it
-    with hookscope.edit(model) as e:              # change what flows; an edit that did not happen raises an error
+    with hookscope.edit(model) as e:              # change values; an edit that did not happen raises an error
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)
-    hookscope.attention(model, x)                 # the weights of every attention call, heads apart, each checked
+    hookscope.attention(model, x)                 # the attention weights of every head, each call checked
     hookscope.sweep(model, x, layers="h.*", source=clean, metric=score, positions=range(9))  # one change at a time
     hookscope.profile(model, x)                   # time, FLOPs and memory of each layer, forward and backward
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
-    hookscope.collect(model, loader, to="folder") # what layers return for a whole data set, on disk
-    hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
+    hookscope.collect(model, loader, to="folder") # the outputs of layers for a whole data set, on disk
+    hookscope.feature_grid(activation)            # feature maps in one image, with their numbers
     hookscope.image_grid(photo, over=maps)        # images in gray or color, and maps on top of them
-    hookscope.explain(seen)                       # the plain torch lines that do the same
+    hookscope.explain(seen)                       # plain torch code that does the same
     hookscope.widgets.LayerPicker(model, x)       # pick a layer and see its feature maps
 
 Importing this package imports torch and nothing heavier; matplotlib, torchvision and ipywidgets are

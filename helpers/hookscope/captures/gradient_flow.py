@@ -96,7 +96,7 @@ def _find_origins(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float
     if gradients:
         last = gradients[-1]
         notes.append(
-            f"the backward pass began to have NaN or infinite values in the gradient of {last.label or '(root)'!r}. "
+            f"the first NaN or infinite value of the backward pass is in the gradient of {last.label or '(root)'!r}. "
             "The gradients of all later calls are finite, so look at the operations that use its output"
         )
     return notes

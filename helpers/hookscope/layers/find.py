@@ -135,7 +135,7 @@ def _pick(modules: Modules, item: object, several: str) -> dict[nn.Module, str]:
         found = {item: names[item]} if item in names else {}
         text = f"this {kind_of(item)} is not a module of this {kind_of(modules.model)}"
         error = LayerNotFoundError(
-            f"{text}. It can be from a copy of the model. Pass a module of this model, or its name", kind_of(item)
+            f"{text}. It might be from a copy of the model. Pass a module of this model, or its name", kind_of(item)
         )
     elif isinstance(item, type):
         found = {module: name for module, name in names.items() if isinstance(module, item)}

@@ -137,14 +137,14 @@ def _list_notes(modules: Modules, mode: AttentionMode, samples: int) -> list[str
         if batches:
             maps = "a map has" if len(batches) == 1 else f"{len(batches)} maps have up to"
             notes.append(
-                f"the model got {count_text(samples, 'sample')}, and {maps} {max(batches)} in the batch: probably "
+                f"the model got {count_text(samples, 'sample')}, but {maps} {max(batches)} in the batch: probably "
                 "windows, or heads that could not be told from samples"
             )
         return notes + softmaxes
     if softmaxes:
         return [f"0 maps: {softmaxes[0]}", *notes]
     if notes:
-        return ["0 maps: this pass has no attention between tokens that could be followed", *notes]
+        return ["0 maps: found no attention between tokens that could be followed in this pass", *notes]
     return [
         "0 maps: no softmax and no attention call ran in this pass. If a layer computes its weights in another way, "
         "name it: with hookscope.capture(model, 'its name') as seen: model(...)"

@@ -260,7 +260,7 @@ def arrange_weights(
     """
     plan = _plan_order(axes, weights.shape, guess, samples)
     if plan is None:
-        note = "could not tell heads from samples, so the batch axis has both"
+        note = "could not tell heads from samples, so the batch axis holds both"
         return weights.reshape(-1, 1, *weights.shape[-2:]), (note,)
     if not plan.in_order:
         weights = weights.reshape(plan.sizes).permute(plan.order)
@@ -295,7 +295,7 @@ def _plan_order(axes: Axes, shape: Sequence[int], guess: bool, samples: int) -> 
             heads = multiply_sizes(parts[n] for n in order["heads"])
             if at > 1 or len(order["batch"]) > 1 or heads == samples > 1:
                 layout = "the usual layout, (batch, heads, queries, keys)"
-                notes = (f"could not tell which axis has the heads; assumed {layout}",)
+                notes = (f"could not tell which axis holds the heads; assumed {layout}",)
     elif not order["heads"] and order["batch"]:
         notes = ("found no axis for heads, so the weights count as one head",)
     batch, heads = (multiply_sizes(parts[n] for n in order[kind]) for kind in ("batch", "heads"))

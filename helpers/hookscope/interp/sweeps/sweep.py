@@ -228,7 +228,7 @@ def _make_patches(
         for site, tensor in baseline.tensors.items():
             if other[site].shape != tensor.shape:
                 raise ValueError(
-                    f"layer {site.label!r} has shape {tuple(other[site].shape)} in the run on source, and "
+                    f"layer {site.label!r} has shape {tuple(other[site].shape)} in the run on source, but "
                     f"{tuple(tensor.shape)} in the run on the inputs. Pass a source of the same shape as the inputs"
                 )
         return other, to_number(metric(output)), "patched from the source"
@@ -246,7 +246,7 @@ def _take_mean(site: Site, samples: Tensor, tensor: Tensor, rows: int) -> Tensor
         )
     if rows and len(samples) != rows:
         raise ValueError(
-            f"layer {site.label!r} has shape {tuple(samples.shape)}, and the model got {rows} samples, so its first "
+            f"layer {site.label!r} has shape {tuple(samples.shape)}, but the model got {rows} samples, so its first "
             "axis does not count samples and 'mean' has no meaning. Choose another layer, or pass source='zero'"
         )
     if len(samples) < 2:

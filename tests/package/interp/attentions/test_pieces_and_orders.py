@@ -80,7 +80,7 @@ def test_heads_before_samples_are_shown_by_custom_and_that_is_said(heads: int, s
     maps = attention(net, x)
     assert torch.equal(maps[0].weights.flatten(0, 1), net.weights.flatten(0, 1))
     said = " ".join(maps.notes)
-    assert "could not tell which axis has the heads" in said or "heads that could not be told from samples" in said
+    assert "could not tell which axis holds the heads" in said or "heads that could not be told from samples" in said
 
 
 def test_as_many_heads_as_tokens_without_a_batch_are_said() -> None:
@@ -92,7 +92,7 @@ def test_as_many_heads_as_tokens_without_a_batch_are_said() -> None:
     net = Net(run)
     maps = attention(net, torch.randn(4, 8))
     assert torch.equal(maps[0].weights, net.weights)
-    assert "could not tell which axis has the heads" in maps.notes[0]
+    assert "could not tell which axis holds the heads" in maps.notes[0]
 
 
 def test_pieces_that_are_alike_are_all_there() -> None:
@@ -113,7 +113,7 @@ def test_weights_that_meet_two_values_are_one_map_also_with_rows_that_are_masked
 def test_as_many_heads_as_samples_are_said() -> None:
     maps = attention(HeadsFirst(4), torch.randn(4, 5, 8))
     (note,) = maps.notes
-    assert "could not tell which axis has the heads" in note
+    assert "could not tell which axis holds the heads" in note
 
 
 def test_windows_with_one_head_are_said() -> None:
@@ -126,7 +126,7 @@ def test_windows_with_one_head_are_said() -> None:
     )  # fmt: skip
     maps = attention(HieraModel(config).eval(), kwargs={"pixel_values": torch.randn(2, 3, 32, 32)})
     assert any(
-        "could not tell which axis has the heads" in note for note in maps["encoder.stages.0.layers.0.attn"].notes
+        "could not tell which axis holds the heads" in note for note in maps["encoder.stages.0.layers.0.attn"].notes
     )
 
 

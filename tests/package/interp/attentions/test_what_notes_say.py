@@ -139,7 +139,7 @@ def test_heads_that_are_in_the_batch_are_said_to_be() -> None:
     maps = attention(make_projected_attention(run, 32), torch.randn(3, 5, 32))
     assert maps[0].weights.shape == (12, 1, 5, 5)
     (note,) = maps.notes
-    assert "the model got 3 samples, and a map has 12 in the batch" in note
+    assert "the model got 3 samples, but a map has 12 in the batch" in note
 
 
 def test_windows_and_heads_by_custom_are_said_to_be() -> None:
@@ -152,7 +152,7 @@ def test_windows_and_heads_by_custom_are_said_to_be() -> None:
 
     maps = attention(make_projected_attention(run, 32), torch.randn(2, 6, 32))
     assert maps[0].notes == (
-        "could not tell which axis has the heads; assumed the usual layout, (batch, heads, queries, keys)",
+        "could not tell which axis holds the heads; assumed the usual layout, (batch, heads, queries, keys)",
     )
 
 

@@ -72,7 +72,7 @@ AFTER = {
     "channels of three axes": ({"positions": None, "channels": [0]}, ValueError, r"\(2, 5, 4\).*say which axis"),
     "an axis that is not there": ({"axis": 3}, ValueError, "has no axis 3"),
     "a source of another shape": (
-        {"source": X[:, :4]}, ValueError, r"layer 'body' has shape \(2, 4, 4\) in the run on source, and \(2, 5, 4\)",
+        {"source": X[:, :4]}, ValueError, r"layer 'body' has shape \(2, 4, 4\) in the run on source, but \(2, 5, 4\)",
     ),
     "a vector": ({"metric": lambda y: y[0, 0]}, ValueError, r"the metric returned a tensor of shape \(3,\)"),
     "no numbers": ({"metric": lambda y: y[:0]}, ValueError, r"shape \(0, 5, 3\)"),
