@@ -83,7 +83,7 @@ class Call:
         by: name of the thread or asyncio task that called the layer.
         run: the number of the model's pass in the capture, from 1; 0 if a checkpoint runs the layer again in the
             backward pass.
-        overwritten_by: what overwrote the output after the layer returned it; `""` if nothing did.
+        overwritten_by: the layer or code that overwrote the output after it was returned; `""` if there is none.
 
     """
 

@@ -184,7 +184,7 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
 
     Args:
         tensor: a tensor that requires grad.
-        names: names and tensors. The graph shows these names.
+        names: a dict from names to tensors. The graph shows these names.
         model: a model. The graph shows the names of its parameters.
 
     Raises:

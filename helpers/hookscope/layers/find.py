@@ -24,14 +24,14 @@ def find_layers(model: nn.Module, *which: Which, leaves_only: bool = False) -> d
     """Pick modules of a model by name, glob, type, instance or predicate.
 
     - `"layer1.0.conv1"`: the exact dotted name. `""` is the model itself.
-    - `"layer1.*"`: a glob. `*`, `?` and `[...]` match within one level, `**` matches any number of levels.
+    - `"layer1.*"`: a glob. `*`, `?` and `[...]` match within one level; `**` matches any number of levels.
     - `nn.Conv2d`: a type, including its subclasses.
     - `model.layer1`: a module of the model.
     - `lambda name, module: ...`: a predicate, called once for each module.
 
     Args:
         model: the model to search.
-        *which: what to pick; the results are joined. Without any, all `leaves`.
+        *which: the items to pick; their results are joined. If you pass none, all `leaves`.
         leaves_only: return only leaf modules (see `leaves`).
 
     Returns:

@@ -73,7 +73,8 @@ def feature_grid(
 ) -> FeatureGrid:
     """Draw the channels of an activation as a grid of maps, with the values of each channel as a table.
 
-    Small maps are enlarged, large ones averaged. NaN has its own color. Details: https://hookscope.github.io/hookscope/limits/feature_grid.html
+    Small maps are enlarged, and large ones are averaged. NaN has its own color. Details:
+    https://hookscope.github.io/hookscope/limits/feature_grid.html
 
     Args:
         activation: (N, C, H, W), (C, H, W) or (H, W), a real tensor or a NumPy array.
@@ -81,7 +82,7 @@ def feature_grid(
         sample: which sample of the batch.
         scale: ``"channel"`` for one scale per map, ``"shared"`` for all maps together, or ``(low, high)``.
         center: the value in the middle of a blue-gray-red scale: ``0`` for gradients.
-        columns: the number of maps in a row. By default the image is about three times as wide as high.
+        columns: the number of maps in a row. By default, the image is about three times as wide as high.
         seed: draw the channels at random with this seed.
         size: the approximate width of the image in pixels.
         title: the start of the caption, for example the name of the layer.

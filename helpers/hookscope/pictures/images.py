@@ -34,8 +34,8 @@ def image_grid(
 ) -> Picture:
     """Draw images side by side, each from its lowest value (black) to its highest, or maps on top of images.
 
-    A smaller map is stretched over its image, one even patch per value. Under a map the image is gray, so all color
-    belongs to the map. With a `center`, values near the center are transparent.
+    A smaller map is stretched over its image, so each value covers an even patch. Under a map, the image is gray, so
+    all color belongs to the map. With a `center`, values near the center are transparent.
 
     Args:
         images: (N, 1 or 3, H, W), (1 or 3, H, W) or (H, W), real values on any device.

@@ -35,7 +35,7 @@ class ModelPass:
         model: the model.
         args: its positional arguments.
         kwargs: its keyword arguments.
-        max_bytes: the most memory that one pass may keep; None for no limit.
+        max_bytes: the maximum memory that one pass can keep; None for no limit.
         gradient_of: the value whose gradient is computed, see `select_goal`; None lets `find_goal` choose.
         classes: the number of class names that the user gave; None without names.
 

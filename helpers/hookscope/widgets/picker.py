@@ -50,16 +50,16 @@ _CONSTANT = (
 class LayerPicker(CodeWidget):
     """Choose a layer of a model, and see its feature maps and their statistics.
 
-    The model runs once, in `eval()`. If you choose a gradient, it runs again, and backward from a class score. After
-    the model has changed, press "Run again" or call `run()`. Every control is also an attribute that you can read and
-    set, see https://hookscope.github.io/hookscope/limits/layer_picker.html
+    The model runs once, in `eval()`. If you choose a gradient, it runs again, forward and then backward from a class
+    score. If the model has changed, press "Run again" or call `run()`. Every control is also an attribute that you can
+    read and set, see https://hookscope.github.io/hookscope/limits/layer_picker.html
 
     Args:
         model: any module. Its training flags, parameters and their `.grad` stay the same.
         *args: positional arguments of the model.
         classes: names of the classes in the output.
         kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
-        max_bytes: the most memory for the outputs of one pass, 4 GiB by default; None for no limit.
+        max_bytes: the maximum memory for the outputs of one pass, 4 GiB by default; None for no limit.
         gradient_of: a tensor of the output, such as `"['logits']"`, or a function that turns the output into a scalar.
         **chosen: attributes to start with, for example ``layer="layer1.0.conv1"``.
 

@@ -44,9 +44,9 @@ def edit(model: nn.Module) -> Edit:
     The options are `to` ("output", "input" or "grad"), `part` (one of several tensors: an index, a key or a path),
     `calls` (from 1), `samples`, `heads`, and `positions` (tokens from 0 in the whole sequence, even with a KV cache).
 
-    If an edit does not happen, you get an error. Passes of a traced or earlier compiled copy go unnoticed if other
-    passes were edited. Edits never write in place, so they refuse an input in a list, dict or object of the caller. If
-    you edit gradients or use checkpoints, call `backward()` inside the block.
+    If an edit does not happen, you get an error. But if other passes were edited, a pass of a traced or earlier
+    compiled copy goes unnoticed. Edits never write in place, so they refuse an input that is in a list, dict or object
+    of the caller. If you edit gradients or use checkpoints, call `backward()` inside the block.
 
     Args:
         model: the model.

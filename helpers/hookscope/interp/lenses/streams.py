@@ -52,7 +52,7 @@ class Streams:
         model: any module.
         args: positional arguments for the model.
         kwargs: keyword arguments for the model.
-        layers: names, globs or types of the blocks; by default hookscope finds them.
+        layers: names, globs or types of the blocks; by default, hookscope finds them.
         lens: names of modules, or a function, that turn a stream into logits (batch, tokens, words).
         max_bytes: raise `MemoryError` if the streams or the attention maps need more; None for no limit.
 

@@ -50,7 +50,8 @@ def sweep(
     Each cell is the metric of a run in which a part of one layer's output was replaced: by its value in a run on
     `source` (activation patching), by zeros, or by a mean (ablation). Many cells share a pass, as samples of a batch.
     `sweep` also runs some of them alone, with plain hooks. If the results differ, it runs every cell alone, and
-    `Sweep.notes` give the reason. Nothing stays on the model. Limits: https://hookscope.github.io/hookscope/limits/sweep.html
+    `Sweep.notes` gives the reason. Nothing stays on the model. Limits:
+    https://hookscope.github.io/hookscope/limits/sweep.html
 
     Args:
         model: the model; it runs without gradients, in its current mode, `train()` or `eval()`.

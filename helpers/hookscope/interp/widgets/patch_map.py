@@ -28,7 +28,7 @@ _MOST_CELLS = 200_000
 class PatchMap(HookWidget):
     """Choose a cell of a sweep, and compare the model's output with and without its edit.
 
-    The widget runs the edit of the cell again, alone, and reports if its metric differs from the sweep.
+    The widget runs the edit of the cell again, alone, and reports if its metric differs from that of the sweep.
     Limits: https://hookscope.github.io/hookscope/limits/patch_map.html
 
     Args:

@@ -54,10 +54,10 @@ class TokenPicker(CodeWidget):
         *args: positional arguments of the model; with a tokenizer, a text.
         kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
         tokens: a string for each position, or a list of such lists, one per sample.
-        layers: names, globs or types of the layers that return the stream; by default they are found.
+        layers: names, globs or types of the layers that return the stream; by default, hookscope finds them.
         lens: names of the modules from the stream to the logits, such as ``("norm", "head")``, or a function.
         vocabulary: a list of words or a function, such as ``tokenizer.convert_ids_to_tokens``.
-        max_bytes: the most memory for streams and attention maps, 4 GiB by default; None for no limit.
+        max_bytes: the maximum memory for streams and attention maps, 4 GiB by default; None for no limit.
         tokenizer: a function from a text to the input of the model, or a tokenizer of the library transformers.
 
     Raises:
@@ -77,8 +77,8 @@ class TokenPicker(CodeWidget):
 
     _esm, _css = assets(Path(__file__).with_name("token"))
 
-    token = traitlets.Int(0, help="the position of the token, from 0; the last one at first").tag(sync=True)
-    layer = traitlets.Unicode(help="the label of the layer; the last one at first").tag(sync=True)
+    token = traitlets.Int(0, help="the position of the token, from 0; initially the last one").tag(sync=True)
+    layer = traitlets.Unicode(help="the label of the layer; initially the last one").tag(sync=True)
     show = traitlets.Unicode("norm", help="norm, change, final word or next word").tag(sync=True)
     attention = traitlets.Unicode(help="the label of the attention map; '' if the layer has none").tag(sync=True)
     head = traitlets.Int(0, help="the head, from 0").tag(sync=True)
