@@ -101,8 +101,8 @@ def list_children(value: Any, *, objects: bool = True) -> list[tuple[KeyEntry, A
 
     Args:
         value: any value.
-        objects: False lists only what has a fixed place: the items of tuples, lists and mappings, and the fields of
-            dataclasses. Sets, deques and other objects have no children then.
+        objects: False lists only children with a fixed place: the items of tuples, lists and mappings, and the fields
+            of dataclasses. Sets, deques and other objects have no children then.
 
     Example:
         >>> list_children({"a": 1}), list_children({1, 2}, objects=False)

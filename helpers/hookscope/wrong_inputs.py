@@ -1,4 +1,4 @@
-"""Explain what is wrong with the input of a model, and what to pass instead. torch often names only a kernel."""
+"""Explain why the input of a model is wrong, and what to pass instead. torch often names only a kernel."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _find_failure(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
 
 
 def _compare_with_layer(name: str, module: nn.Module, x: Tensor) -> str:
-    """Compare the input of a layer with what the layer expects."""
+    """Compare the input of a layer with the input that the layer expects."""
     title = f"{name or 'the model'} ({type(module).__name__})"
     weight = getattr(module, "weight", None)
     if isinstance(weight, Tensor) and not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):

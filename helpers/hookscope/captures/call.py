@@ -1,4 +1,4 @@
-"""What a capture keeps of one call of a layer."""
+"""The values that a capture keeps from one call of a layer."""
 
 from __future__ import annotations
 

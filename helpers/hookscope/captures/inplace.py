@@ -105,7 +105,7 @@ def _nothing(device: torch.device | str) -> Tensor:
 
 
 class Overwrites:
-    """Finds the outputs of a pass that were overwritten after their layer returned them, and what overwrote them.
+    """Finds the outputs of a pass that were overwritten after their layer returned them, and the cause of each.
 
     The result is stored in the `overwritten_by` of the calls.
     """

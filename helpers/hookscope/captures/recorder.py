@@ -1,4 +1,4 @@
-"""The two hooks that a capture registers on every layer, and what they keep of one pass."""
+"""The two hooks that a capture registers on every layer, and the calls that they keep from one pass."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Strand:
 
 
 class PassRecord:
-    """What the hooks kept of one pass.
+    """The calls that the hooks kept from one pass.
 
     Attributes:
         order: the calls, in the order in which they started.

@@ -23,7 +23,7 @@ def keep_fallback(
         tensor: the tensor.
         form: the requested form.
         error: the error that torch raised.
-        say: called with a note that explains what was stored instead.
+        say: called with a note that names the replacement.
 
     """
     kind = _kind_of(tensor)

@@ -69,7 +69,7 @@ def make_box(node: Node) -> NodeBox:
 
 
 def fold(boxes: dict[int, NodeBox], arrows: Arrows, inputs: dict[int, int]) -> tuple[list[NodeBox], Arrows, str]:
-    """Fold until at most `READABLE` boxes are left. The returned string says what was folded.
+    """Fold until at most `READABLE` boxes are left. The returned string says which nodes were folded.
 
     Args:
         boxes: ID -> box of the node.

@@ -55,7 +55,7 @@ class Graph:
 
     @property
     def caption(self) -> str:
-        """The shape of the tensor, the size of the graph, and what was folded."""
+        """The shape of the tensor, the size of the graph, and a sentence on the folded nodes."""
         return self._caption(self._view()[2])
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ class Graph:
         ]
 
     def _view(self) -> tuple[list[NodeBox], Arrows, str]:
-        """Return the boxes, the arrows, and a sentence on what was folded."""
+        """Return the boxes, the arrows, and a sentence on the folded nodes."""
         boxes = {node.id: make_box(node) for node in self.nodes}
         arrows: Arrows = {}
         for edge in self.edges:

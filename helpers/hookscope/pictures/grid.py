@@ -132,7 +132,7 @@ def draw_grid(
     names: Sequence[str] | None = None,
     axes: tuple[str, str] | None = None,
 ) -> FeatureGrid:
-    """Draw what `feature_grid` draws, with other words above a map of zeros.
+    """Draw the same grid as `feature_grid`, with other words above a map of zeros.
 
     Args:
         activation: see `feature_grid`, as for all other arguments.

@@ -1,4 +1,4 @@
-"""A panel that shows plain torch code for what a widget displays."""
+"""A panel that shows plain torch code for the values that a widget displays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a model once and return the weights of every attention call in it, checked against what the call returned."""
+"""Run a model once and return the weights of every attention call in it, checked against the result of the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose which layers to change, run passes inside a with block, and see what was changed."""
+"""Choose layers to change, run passes inside a with block, and list the changes."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class LayerHooks(NoCopyWhileHooked):
     Attributes:
         name: name of the layer.
         module: the layer.
-        layer_edits: its edits, by what they change.
+        layer_edits: its edits, by the kind of value that they change.
         seen: how often it was called.
         again: how often a checkpoint ran it again.
         checkpointed: whether it ran inside a checkpoint.

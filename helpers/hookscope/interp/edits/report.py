@@ -122,7 +122,7 @@ _COMPILED = (
 
 
 class NotEditedError(RuntimeError):
-    """An edit did not happen. The message says which edit, what hookscope saw instead, and the probable reason.
+    """An edit did not happen. The message names the edit, the calls that hookscope saw, and the probable reason.
 
     Attributes:
         reasons: one sentence for each edit and layer.

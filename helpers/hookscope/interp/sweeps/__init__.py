@@ -1,4 +1,4 @@
-"""Try one change at every layer and position, one at a time, and show what each does to a number."""
+"""Try one change at every layer and position, one at a time, and show the effect of each on a number."""
 
 from hookscope.interp.sweeps.cell import Cell
 from hookscope.interp.sweeps.options import SweepOptions

@@ -44,7 +44,7 @@ class Inputs:
 
         Args:
             given: the tensor, tuple or mapping.
-            what: how an error names it.
+            what: the name of the argument in an error.
             instead: other values that the caller accepts, for the error.
 
         Raises:

@@ -216,7 +216,7 @@ class Sweep(Result):
 
     @property
     def caption(self) -> str:
-        """The caption: what each cell changes, and the metric without a change."""
+        """The caption: the change in each cell, and the metric without a change."""
         rows = count_text(len(self.layers), "layer")
         across = "" if self.kind == "layer" else f" × {count_text(len(self.columns), self.kind)}"
         run = "" if self.source is None else f", {as_text(self.source)} in the source"

@@ -32,7 +32,7 @@ class Columns:
     """The columns of a sweep.
 
     Attributes:
-        kind: what the numbers count; "layer" if the whole tensor is changed.
+        kind: the things that the numbers count; "layer" if the whole tensor is changed.
         numbers: the numbers; [0] for the whole tensor.
         axis: the axis along which they count; None for the usual one.
 

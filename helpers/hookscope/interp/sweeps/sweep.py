@@ -159,7 +159,7 @@ def _preserve_state(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
 
 
 def _name_hooked_layers(sites: Sequence[Site]) -> str:
-    """Name the layers with forward hooks of others, because a metric can read what these keep; "" without any."""
+    """Name the layers with forward hooks of others, because a metric can read their values; "" without any."""
     hooked = [site.label for site in sites if site.to == "output" and site.module._forward_hooks]
     if not hooked:
         return ""
