@@ -148,7 +148,7 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
             )
         if log != ["after"] or other:
             what = "it wrote to the log of another hook" if other else f"the log was {log}"
-            return Wrong(f'as a forward hook it should write "after" once; when the module returned {value}, {what}')
+            return Wrong(f'as a forward hook, it should write "after" once; after the module returned {value}, {what}')
     return None
 
 
@@ -174,7 +174,7 @@ def _wrong_place(make_hook: Callable[[list[str]], Any], x: torch.Tensor) -> Wron
         return Wrong(RETURNED)
     if log != ["after"]:
         return Wrong(
-            f'as a forward hook it should write "after" once; when the module returned {as_hook.tolist()}, '
+            f'as a forward hook, it should write "after" once; after the module returned {as_hook.tolist()}, '
             f"the log was {log}"
         )
     if not (torch.equal(as_pre_hook, 2 * x) and torch.equal(as_hook, 2 * x)):

@@ -102,7 +102,7 @@ _ADDED = {"widens": [2] * 8, "leaps": [0, 0, 0, 8], "swings": [3, -3]}
 
 
 class _Adds(nn.Module):
-    """Adds a number of its own to each number of its input."""
+    """Adds a separate number to each element of its input."""
 
     def __init__(self, numbers: list[int]) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ def test_a_hook_from_before_an_edit_in_place_gets_the_gradient_of_the_old_tensor
 
 def test_the_repaired_loss_does_not_revive_a_constant_map(says):
     says(
-        "The slope of the root is 500, so a gradient of about −999 arrives at `variance`.",
+        "The slope of the square root is 500, so a gradient of about −999 arrives at `variance`.",
         "But the loss cannot revive this map",
     )
     x = torch.full((8,), 5.0, requires_grad=True)

@@ -88,7 +88,8 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
             raise
         if _to_list(one.grad) != [-2 * factor] * 3:
             return Wrong(
-                f"with factor {factor:g}, the gradient 2 became {_one(one.grad)}; it should be {-2 * factor:g}"
+                f"with factor {factor:g}, a gradient of 2 became {_one(one.grad)}; "
+                f"it should have become {-2 * factor:g}"
             )
         first, second = _leaf(1.0), _leaf(1.0)
         take(first, second).sum().backward()

@@ -90,7 +90,7 @@ class _Skip(nn.Module):
 
 
 def _first_row(expected: Tensor, found: Tensor) -> str:
-    """Say in which row two gradients differ first, in numbers short enough to be read."""
+    """Say which row is the first in which two gradients differ, with rounded numbers."""
     row = int((~torch.isclose(expected, found)).any(dim=1).nonzero()[0])
     wanted, got = ([round(value, 3) for value in rows[row].tolist()] for rows in (expected, found))
     return f"row {row} of your gradient is {got}; it should be {wanted}"

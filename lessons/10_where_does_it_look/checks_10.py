@@ -80,7 +80,7 @@ def check_q1(versus: _Versus, high: int, wide: int, name: str, batch: int) -> Wr
     if have_grads_changed(model, before):
         return Wrong("your function changed a `.grad` of the model; `torch.autograd.grad` changes none of them")
     if not isinstance(result, Tensor):
-        return Wrong(f"your function returned {result!r}; it should return a tensor (batch, height, width)")
+        return Wrong(f"your function returned {result!r}; it should return a tensor of shape (batch, height, width)")
     if result.shape != right.shape:
         return Wrong(f"your map has the shape {tuple(result.shape)}; it should have {tuple(right.shape)}")
     if is_close(result, right):

@@ -22,7 +22,7 @@ NUMBERS = 10_000
 
 
 def _run(worker: Callable[..., Any], *args: Any) -> list[Any]:
-    """Use the processes that the notebook has, or start some."""
+    """Use the notebook's existing processes, or start new ones."""
     return ranks.start(2).run(worker, *args)
 
 
@@ -89,7 +89,7 @@ def _fixed_count(hook: Callable[..., Any]) -> Wrong | None:
     if abs(alone / 2 - 1) < 0.01:
         return None
     return Wrong(
-        f"it works on two ranks only: on one rank, the gradient 2 became {alone:g}; divide by dist.get_world_size()"
+        f"it works on two ranks only: on one rank, a gradient of 2 became {alone:g}; divide by dist.get_world_size()"
     )
 
 

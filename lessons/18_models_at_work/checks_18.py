@@ -189,7 +189,7 @@ def check_q2(bare_copy: Callable[[nn.Module], object]) -> Wrong | None:
 
 
 def _ties(model: nn.Module) -> list[int]:
-    """For each parameter, under each of its names, which one it is."""
+    """Identify each parameter under every name it has."""
     first: dict[int, int] = {}
     return [first.setdefault(id(each), len(first)) for _, each in model.named_parameters(remove_duplicate=False)]
 

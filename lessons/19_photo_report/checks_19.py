@@ -1,4 +1,4 @@
-"""The exercise of chapter 19: a report on one photograph, of which every claim is run; six points."""
+"""The exercise for chapter 19: a report on one photograph, worth six points; every claim in it is run."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class UnderTheRoot(nn.Module):
 @pytest.mark.slow
 def test_black_images_are_lost_in_the_first_norm_for_ten_seeds(says):
     says(
-        "Every loss is finite, and every parameter is lost.",
+        "Every loss is finite, but every parameter is lost.",
         "The loss ignores the black images, so it stays finite in step 4.",
         "But the gradient is NaN, and it reaches every weight.",
         "The loss is NaN one step later, when all layers return NaN",

@@ -1,4 +1,4 @@
-"""The exercise of chapter 21: a report on one head, of which every claim is run; six points."""
+"""The exercise for chapter 21: a report on one head, worth six points; every claim in it is run."""
 
 from __future__ import annotations
 
