@@ -71,8 +71,8 @@ OTHERS = (
 
 def test_the_heads_do_the_same_for_other_sentences(says):
     says(
-        "One head of layer 0 looks at the previous token, and one of layer 1 at the next.",
-        "But 31 heads do so for `[CLS]`.",
+        "One head of layer 0 looks at the previous token, and one head of layer 1 looks at the next.",
+        "but 31 heads give that much to `[CLS]`.",
         "For most heads, the value vector of `[CLS]` is short.",
         "a weight of 1 on `[CLS]` brings no more than a weight of 0.14 on an average other token.",
     )
@@ -103,7 +103,7 @@ def test_what_a_hook_gets_in_the_transformers_library(says):
         "model returns a `ModelOutput`.",
         "`output[0]` of a tensor is the first *text* of the batch",
         "the output of `layer[4]` is `hidden_states[5]`.",
-        "the library registers forward hooks, and it does not remove them.",
+        "the library registers forward hooks, but it does not remove them.",
         "In BERT, a norm follows each addition, and the layer returns the normalized sum.",
     )
     model, _, batch, _ = encoder.load_encoder()
@@ -151,7 +151,7 @@ def test_llama_passes_hidden_states_by_name_to_its_attention(says):
 
 def test_what_smollm2_does(says):
     says(
-        "It is a Llama with 30 blocks of nine heads, and its vocabulary has 49,152 tokens.",
+        "It is a Llama model with 30 blocks of nine heads each, and its vocabulary has 49,152 tokens.",
         "Its 135 million parameters take 540 MB of memory.",
         "*Anna* is right, and the model gives it a probability of 0.82.",
         "After *ball*, the lens puts *to* first from block 24 on, and after the first *Ben*, it puts the comma first "

@@ -39,9 +39,9 @@ def test_what_heads_do_alone_and_together(says):
         "the effect grows from 0.01 to 0.30. Much of that comes from the squeezing.",
         "nearly all words stayed right.",
         "but the model gets most words wrong only without head 3.",
-        "The interaction is as large as in your story in one story out of five, with either sign.",
+        "In one story out of five, the interaction is at least as large as in yours, with either sign.",
         "Its mean is only −0.12, because the signs mostly cancel.",
-        "Head 3 now costs your story 0.63, not 0.24:",
+        "Without head 3, the logit difference of your story now falls by 0.63, not by 0.24:",
     )
     lm, (mary, leo), rows = samples.story_lm(), (WORDS.index("Mary"), WORDS.index("Leo")), repeated_rows(30, seed=5)
     clean = TOKENS("when Mary and Leo went to the park , Leo gave the ball to")
@@ -82,7 +82,7 @@ def test_what_heads_do_alone_and_together(says):
 
 def test_other_pairs_of_sentences(says):
     says(
-        "restores at least 85 % up to `encoder.layer.4`, and at most 70 % after the last block.",
+        "restores at least 85 % of the difference up to `encoder.layer.4`, but at most 70 % after the last block.",
         "No other row restores more than 16 %.",
     )
     shares = [share_of_rows(sweep, word) for sweep, word in ((recall(), "bank"), *recall_pairs())]

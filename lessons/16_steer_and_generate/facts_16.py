@@ -27,10 +27,10 @@ def test_which_vectors_turn_verbs(says):
     says(
         "They seldom turn *sleeps* into *sleep*, and they break the text much earlier:",
         "random vectors do almost nothing.",
-        "the 20 random vectors give the plural verbs a probability of 0.39 on average, and 300 others 0.29.",
-        "Both work, with 0.89 and 0.91. But one of the 20 random vectors reaches 0.77.",
+        "the 20 random vectors give the plural verbs a probability of 0.39 on average. With 300 others, the average was 0.29.",
+        "with one and 0.91 with the other. But one of the 20 random vectors reaches 0.77.",
         "`vector` works at the noun:",
-        "`found` works at the last token: it leaves the noun alone,",
+        "`found` works at the last token: it leaves the noun alone",
         "Ten more vectors, trained from random starts, also work at the last token.",
         "40 different rows, a probe gets all 40 right even if the labels are random.",
     )
@@ -191,11 +191,11 @@ BEGINNINGS = (
 
 def test_what_steers_smollm2(says):
     says(
-        "SmolLM2 of chapter 14 gets four kind texts and four unkind ones.",
+        "SmolLM2 from chapter 14 reads four kind texts and four unkind ones.",
         "The row of the first token is a hundred times as long as any other row,",
         "Two of the eight texts are about food, and none is about the weather.",
         "We tried nine more, such as *The train ride was*.",
-        "Three continue with *a nightmare*, and six with no bad news.",
+        "Three of them continue with *a nightmare*, but the other six continue with no bad news.",
     )
     lesson = Path(__file__).with_name("lesson.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^kind = .*?^    return english, tokenizer, mean_row[^\n]*", lesson, re.DOTALL | re.MULTILINE)
