@@ -27,7 +27,8 @@ def test_which_vectors_turn_verbs(says):
     says(
         "They seldom turn *sleeps* into *sleep*, and they break the text much earlier:",
         "random vectors do almost nothing.",
-        "the 20 random vectors give the plural verbs a probability of 0.39 on average. With 300 others, the average was 0.29.",
+        "the 20 random vectors give the plural verbs a probability of 0.39 on average. "
+        "With 300 others, the average was 0.29.",
         "with one and 0.91 with the other. But one of the 20 random vectors reaches 0.77.",
         "`vector` works at the noun:",
         "`found` works at the last token: it leaves the noun alone",

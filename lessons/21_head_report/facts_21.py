@@ -35,8 +35,8 @@ def test_what_pushes_do_to_other_lists(says):
 
 def test_the_head_of_smollm2_works_at_the_last_token(says):
     says(
-        "After block 20, the row of the last token turned some of the answers, and after block 23 all of them.",
-        "At the last token alone, head 3 of block 23 brings 4.5 of these 4.7 logits.",
+        "Patching the row of the last token turned some of the answers after block 20, and all of them after block 23.",
+        "If you patch head 3 of block 23 at the last token alone, the number rises by 4.5 instead of 4.7.",
     )
     assert 0 < count_turned("model.layers.20", [-1]) < 8
     assert count_turned("model.layers.23", [-1]) == 8
