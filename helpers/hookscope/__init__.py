@@ -28,11 +28,11 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hookscope.captures import OverwrittenError, capture, gradient_flow
+from hookscope.captures import NotCapturedError, OverwrittenError, capture, gradient_flow
 from hookscope.censuses import census
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
 from hookscope.pictures import Picture, Table, feature_grid, image_grid
-from hookscope.recordings import record
+from hookscope.recordings import FullBackwardHookError, record
 
 if TYPE_CHECKING:
     from hookscope import samples, widgets
@@ -50,7 +50,9 @@ __version__ = "0.2.0rc1"
 
 __all__ = [
     "Activations",
+    "FullBackwardHookError",
     "LayerNotFoundError",
+    "NotCapturedError",
     "NotEditedError",
     "OverwrittenError",
     "Picture",

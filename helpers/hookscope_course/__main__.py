@@ -43,6 +43,8 @@ def _update_copy(options: Options, more: list[str]) -> None:
         raise CopyError(f"{options.to} has other files in it. Choose an empty folder or a new one with --to FOLDER")
     for line in Copy(options.to).update() or ["Your copy of the course is up to date."]:
         print(line)
+    if options.command == "course":
+        print(f"It is in {options.to}. `{format_command('lab')}` opens it.")
 
 
 def _reset_chapter(options: Options, more: list[str]) -> None:
@@ -109,7 +111,7 @@ def _strip_notebooks(options: Options, more: list[str]) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     name = "hookscope" if IS_INSTALLED else "python -m hookscope_course"
     parser = argparse.ArgumentParser(prog=name, description="A course on PyTorch hooks, as Jupyter notebooks.")
-    parser.add_argument("--version", action="version", version=f"hookscope {version('hookscope')}")
+    parser.add_argument("-V", "--version", action="version", version=f"hookscope {version('hookscope')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[Options, list[str]], int | None], help: str) -> argparse.ArgumentParser:  # noqa: A002
@@ -152,6 +154,8 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[:1] == ["lab"] and arguments[1:2] and not arguments[1].startswith("-"):
         # Not a positional argument: in `lab --port 8890` it would take the number.
         arguments = ["lab", f"--chapter={arguments[1]}", *arguments[2:]]
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     names = parser.get_default("names")
     if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
         near = get_close_matches(arguments[0], names, n=1)
@@ -161,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     options, more = parser.parse_known_args(arguments)
     if more and options.command not in ("lab", "class"):
-        parser.error(f"unknown: {' '.join(more)}")
+        parser.error(f"{options.command} does not take {' '.join(more)}; see `{parser.prog} {options.command} --help`")
     try:
         if "to" in options:
             options.to = options.to.expanduser().resolve()

@@ -38,11 +38,20 @@ from lessons.build import lesson_source
 _PAGES = {
     "Capture activations and gradients": (
         "Get intermediate outputs, feature maps, embeddings, or gradients of any layer, call by call.",
-        ("capture", "OverwrittenError", "Activations", "collect", "gradient_flow", "feature_grid", "image_grid"),
+        (
+            "capture",
+            "NotCapturedError",
+            "OverwrittenError",
+            "Activations",
+            "collect",
+            "gradient_flow",
+            "feature_grid",
+            "image_grid",
+        ),
     ),
     "Record and list hooks": (
         "See which hooks fired, in which order, and which are on a model; remove them; find out why one is silent.",
-        ("record", "census", "diagnose"),
+        ("record", "FullBackwardHookError", "census", "diagnose"),
     ),
     "Change activations": (
         "Set, scale, patch, ablate or steer what a layer returns; try it at every layer and position.",

@@ -31,13 +31,30 @@ __all__ = [
 
 
 class NotCapturedError(RuntimeError):
-    """The capture does not have this value, for example because the layer was not called or no gradient reached it."""
+    """The capture does not have this value, for example because the layer was not called or no gradient reached it.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from hookscope import capture
+        >>> net = nn.Linear(1, 1)
+        >>> with capture(net) as seen:
+        ...     y = net(torch.ones(1, 1))
+        >>> try:
+        ...     seen[net].grad
+        ... except NotCapturedError as error:
+        ...     print(str(error).partition(".")[0])
+        this capture did not keep gradients
+
+    """
 
 
 class OverwrittenError(RuntimeError):
     """A tensor that `capture(..., copy=False)` kept by reference was overwritten later.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> from hookscope import capture
         >>> net = nn.Sequential(nn.Linear(1, 1), nn.ReLU(inplace=True))
         >>> with capture(net, copy=False) as seen:

@@ -46,6 +46,8 @@ def capture(
         stop: end the pass and the block when each chosen layer has returned once, or this many times.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(inplace=True))
         >>> _ = nn.init.constant_(net[0].weight, -1.0)
         >>> with capture(net) as seen:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from hookscope.captures.call import Call, NotCapturedError
 
 __all__ = ["Layer"]
@@ -29,6 +31,15 @@ class Layer:
                 f"seen[{self.name!r}].calls[0].{what}"
             )
         return self.calls[0]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("input", "inputs"):
+            hint = ". The inputs are in .args and .kwargs, if you capture with inputs=True"
+        elif name == "outputs" or hasattr(Tensor, name):
+            hint = f". Read the output of the layer: .output{'' if name == 'outputs' else '.' + name}"
+        else:
+            hint = ""
+        raise AttributeError(f"a Layer of a capture has no attribute {name!r}{hint}")
 
     @property
     def output(self) -> Any:

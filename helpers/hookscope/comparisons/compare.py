@@ -119,6 +119,8 @@ def compare_backward_hooks(
         ValueError: nothing in the output requires a gradient, or the output begins with a string.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> both = compare_backward_hooks(nn.Linear(4, 5), torch.ones(3, 4, requires_grad=True))
         >>> both.legacy.shapes["grad_input"]
         ((5,), (3, 4), (4, 5))

@@ -18,7 +18,8 @@ _TABLE: dict[str, tuple[str, str]] = {
     # the pass ends early
     "view_written": (
         "A full backward hook turns the output into a view, but the next step writes into it.",
-        "def hook(module, args, output):\n    output.register_hook(backward_hook)",
+        "def hook(module, args, output):\n    output.register_hook(backward_hook)\n"
+        "handle = {other}.register_forward_hook(hook)",
     ),
     "keyword_inputs": (
         "The layer gets its inputs by keyword, so args is ().",
@@ -85,7 +86,7 @@ _TABLE: dict[str, tuple[str, str]] = {
         "with {layer}.register_forward_hook(hook):\n    loss = model(x).sum()\nloss.backward()",
     ),
     "called_often": ("The model calls the layer several times.", "kept.append(output.detach().clone())"),
-    "no_grad_input": ("grad_input is None, because no input of the layer requires grad.", "x.requires_grad_()"),
+    "no_grad_input": ("grad_input is None, because no input of the layer requires grad.", "{other}"),
     # nothing is wrong
     "fires": ("Your hook runs in this pass.", "model(x)  # after you have registered the hook"),
     "pre_hook": ("A pre-hook gets the input, not the output.", "handle = {layer}.register_forward_hook(hook)"),

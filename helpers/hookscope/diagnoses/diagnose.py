@@ -97,6 +97,8 @@ def diagnose(
         TypeError, ValueError: an argument is wrong, or the model is TorchScript, or runs on several devices.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
         >>> handle = net[0].register_forward_hook(lambda module, args, output: None)
         >>> found = diagnose(net, "0", torch.ones(1, 2))
@@ -211,13 +213,19 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
         if run.error is not None:
             where = f"{run.entry.callable} ({run.place or run.entry.location})"
             write = "" if run.place else f"def hook({arguments}):"
+            if run.place and kind == "forward" and seen.outputs and isinstance(seen.outputs[-1], tuple):
+                where, write = f"the layer returns a tuple; {where}", "output = output[0]  # at the top of your hook"
             yield found("hook_raised", f"{where}: {_words(run.error)}", other=write)
         if run.returned:
             yield found("replaced", f"{named} returned a {run.returned}", other=arguments, value=value)
         if run.wrote:
             yield found("wrote", named, other=value)
         if run.no_grad_input:
-            yield found("no_grad_input", f"{named} got no tensor in grad_input")
+            evidence, write = f"{named} got no tensor in grad_input", "x.requires_grad_()"
+            if not any(call.inputs for call in seen.calls if call.module is layer):
+                evidence += ", and integers have no gradient"
+                write = "def hook(module, grad_input, grad_output):\n    kept.append(grad_output[0].clone())"
+            yield found("no_grad_input", evidence, other=write)
         if kind == "backward (legacy)":
             yield found("legacy", named)
         if kind == "forward_pre" and len(seen.hooks) == 1:
@@ -225,8 +233,8 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
         if any(_count_users(each, run.entry) > _count_users(layer, run.entry) for each in _find_twins(seen)):
             yield found("copied", f"{named} is also on a {kind_of(layer)} that is not in this model")
         yield from (found("late_name", each) for each in _find_late_names(seen.modules, layer, run.entry))
-    if fired := [f"{_named(run.entry)} fired {_times(run.fired)}" for run in seen.hooks if run.fired]:
-        yield found("fires", ", ".join(fired))
+    if fired := [run for run in seen.hooks if run.fired and run.error is None]:
+        yield found("fires", ", ".join(f"{_named(run.entry)} fired {_times(run.fired)}" for run in fired))
 
 
 def _find_late_names(modules: Modules, layer: nn.Module, entry: HookEntry) -> Iterator[str]:
@@ -247,8 +255,12 @@ def _examine_errors(seen: WatchedPass, name: str, own: list[ModuleCall]) -> Iter
     if error is not None and error not in of_hooks:
         inside = [call for call in raised if call.error is error]
         where = "in the backward pass" if seen.in_backward else f"in {inside[-1]}" if inside else "outside of any layer"
-        cause = "view_written" if is_write_to_hooked(error) else "raised"
-        yield Finding.of(cause, f"{where}: {_words(error)}", name)
+        cause, layers = "raised", [name]
+        if is_write_to_hooked(error):
+            full = [each for each in census(seen.modules.model, include_global=False) if "full_backward" in each.kind]
+            cause, layers = "view_written", list(dict.fromkeys(each.layer for each in full if each.layer)) or layers
+            where = f"the hook is on {', '.join(map(repr, layers))}, and the write is {where}"
+        yield Finding.of(cause, f"{where}: {_words(error)}", name, other=as_code(layers[0]))
     elif error is None and raised and not any(call.returned for call in own):
         evidence = f"{raised[-1]}: {_words(raised[-1].error)}"
         yield Finding.of("swallowed", evidence, name, other=as_code(raised[-1].name or "", "self"))

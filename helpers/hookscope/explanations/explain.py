@@ -65,6 +65,7 @@ def explain(obj: Any) -> Explanation:
         ValueError: plain code cannot do this. The message says what to do instead.
 
     Example:
+        >>> from torch import nn
         >>> from hookscope import capture
         >>> for line in explain(capture(nn.ReLU())).code.splitlines()[-7:]:
         ...     print(line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Mapping
 
-from torch import nn
+from torch import Tensor, nn
 
 from hookscope.layers.globs import is_glob, match_glob
 from hookscope.layers.modules import Modules, kind_of
@@ -146,6 +146,11 @@ def _pick(modules: Modules, item: object, several: str) -> dict[nn.Module, str]:
         error = LayerNotFoundError(text, _describe(item))
     else:
         hint = "name or glob, module type, module, or predicate (name, module) -> bool"
+        if isinstance(item, Tensor):
+            raise TypeError(
+                f"cannot pick layers by a tensor of shape {tuple(item.shape)}. Pass a {hint}. Call the model with its "
+                "inputs inside the with block"
+            )
         if isinstance(item, (list, tuple, set, frozenset, dict)):
             hint += f". For several of them: {several}"
         kind = type(item).__name__

@@ -90,6 +90,7 @@ def feature_grid(
         axes: labels for the rows and columns of each map, for example ``("digit", "channel")``.
 
     Example:
+        >>> import torch
         >>> activation = torch.arange(12.0).reshape(1, 3, 2, 2) - 4
         >>> feature_grid(activation, title="conv1")
         conv1: all 3 channels of 2 × 2. Each map has its own scale.
@@ -289,7 +290,8 @@ def _not_a_tensor(activation: object) -> str:
             f"{want}, not a {kind} of {len(activation)} ({inside or 'empty'}). Pass one of its items. The args, "
             "grad_input and grad_output of a hook are tuples, so write args[0] or grad_output[0]"
         )
-    return f"{want} or NumPy array, not an object of type {kind}"
+    output = ". Pass its output" if hasattr(type(activation), "output") else ""
+    return f"{want} or NumPy array, not an object of type {kind}{output}"
 
 
 def _pick(channels: int | str | slice | Iterable[int] | None, count: int, seed: int | None) -> tuple[list[int], str]:

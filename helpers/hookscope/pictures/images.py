@@ -52,6 +52,7 @@ def image_grid(
         A `Picture`. Its ``rows`` hold the min, max and mean of each map, or of each image without maps.
 
     Example:
+        >>> import torch
         >>> image_grid(torch.rand(2, 3, 8, 8), names=["one", "two"], title="Noise").caption
         'Noise: 2 images of 8×8 in color'
         >>> heat = torch.tensor([[0.0, 1.0], [2.0, 3.0]])

@@ -25,7 +25,21 @@ _TensorT = TypeVar("_TensorT", bound=torch.Tensor)
 
 
 class FullBackwardHookError(RuntimeError):
-    """torch's full backward hooks made the model fail. `__cause__` holds torch's own error."""
+    """torch's full backward hooks made the model fail. `__cause__` holds torch's own error.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from hookscope import record
+        >>> net = nn.Sequential(nn.Linear(2, 1), nn.ReLU(inplace=True))
+        >>> try:
+        ...     with record(net):
+        ...         net(torch.ones(1, 2)).sum().backward()
+        ... except FullBackwardHookError as error:
+        ...     print(str(error).partition(",")[0])
+        full backward hooks made the model fail inside layer 1 (ReLU)
+
+    """
 
 
 def record(
@@ -47,7 +61,7 @@ def record(
     Args:
         model: the model to watch.
         *which: layers, as for `find_layers`. Default: every module that has a `forward`.
-        kinds: some of `KINDS`. Default: all; `post_accumulate_grad` also needs `parameters=True`.
+        kinds: some of `hookscope.recordings.KINDS`. Default: all; `post_accumulate_grad` also needs `parameters=True`.
         tensors: names and tensors that require grad. Their tensor hooks are logged too.
         parameters: also log the hooks of the layers' parameters.
         values: store small tensors in `Event.values`, and mean, min and max of larger ones.
@@ -59,6 +73,8 @@ def record(
         FullBackwardHookError: raised by the block if torch's full backward hooks broke the model.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> layer = nn.Linear(4, 2)
         >>> with record(layer) as recording:
         ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()

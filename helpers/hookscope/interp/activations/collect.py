@@ -78,6 +78,8 @@ def collect(
         progress: show a progress bar if tqdm is installed.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> from tempfile import TemporaryDirectory
         >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU()).eval()
         >>> batches = torch.arange(10.0).reshape(5, 2).split(2)
@@ -330,7 +332,7 @@ class _Collector:
             raise self._refuse_to_resume(f"batches had {samples_then} samples, but now they have {samples}")
         if mark != mark_then:
             raise self._refuse_to_resume(
-                "the batch has different data from the earlier run. Is it shuffled or made at random?"
+                "the batch has different data from the earlier run, perhaps because the loader shuffles them"
             )
 
     def _refuse_to_resume(self, why: str) -> ValueError:

@@ -59,6 +59,8 @@ def attention(
         MemoryError: the maps take more than `max_bytes`.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.ones(1, 3, 8)
         >>> maps = attention(layer, x, x, x, kwargs={"need_weights": False}, tokens=["the", "cat", "sat"])
         >>> maps[0].weights.shape, maps[0].queries, maps[0].verified

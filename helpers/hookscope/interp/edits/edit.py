@@ -40,8 +40,8 @@ __all__ = ["Edit", "edit"]
 def edit(model: nn.Module) -> Edit:
     """Change the outputs, inputs or gradients of chosen layers inside a with block.
 
-    Each method takes layers as `find_layers` does, a value, and the index `at` into the tensor, such as ``at[:, 3]``.
-    The options are `to` ("output", "input" or "grad"), `part` (one of several tensors: an index, a key or a path),
+    `set`, `add`, `scale`, `map`, `mean` and `swap` take layers as `find_layers` does, a value, and an index `at` into
+    the tensor, such as ``at[:, 3]``. The options are `to` ("output", "input" or "grad"), `part` (one of several tensors: an index, a key or a path),
     `calls` (from 1), `samples`, `heads`, and `positions` (tokens from 0 in the whole sequence, even with a KV cache).
 
     If an edit does not happen, you get an error. But if other passes were edited, a pass of a traced or earlier
@@ -56,6 +56,7 @@ def edit(model: nn.Module) -> Edit:
         NotEditedError: at the end of the block, if an edit did not happen.
 
     Example:
+        >>> from torch import nn
         >>> import torch
         >>> from hookscope import at
         >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())

@@ -22,6 +22,7 @@ class At:
     columns of the first sample, and ``at[..., mask]`` the values where a boolean tensor is true.
 
     Example:
+        >>> import torch
         >>> at[:, 3]
         (slice(None, None, None), 3)
         >>> torch.arange(6).reshape(2, 3)[at[:, -1]]

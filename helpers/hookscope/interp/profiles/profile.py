@@ -62,6 +62,8 @@ def profile(
         RuntimeError: layers run in several threads.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
         >>> costs = profile(net, torch.ones(16, 64), repeats=3)
         >>> costs["0"].flops, costs["0"].backward_flops, costs["2"].outputs, costs["0"].parameters

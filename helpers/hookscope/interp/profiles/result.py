@@ -202,7 +202,8 @@ class Profile(Result, Mapping[str, LayerProfile]):
         text = f"{self.title}: forward {self.plain_forward!r}"
         if self.plain_backward is not None:
             text += f", backward {self.plain_backward!r}"
-        hooks = " and ".join(f"{100 * share:+.0f} % {what}" for what, share in self.overhead.items())
+        shares = {what: f"{100 * share:+.0f} %" for what, share in self.overhead.items() if share >= 0}
+        hooks = " and ".join(f"{shares.get(what, 'no measurable difference')} {what}" for what in self.overhead)
         return f"{text}, median (quartiles) of {len(self.forward.runs)} passes without hooks; with hooks {hooks}"
 
 

@@ -68,6 +68,8 @@ def sweep(
         A `Sweep`: `values` (layers, columns), the `baseline`, a table and a heat map.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU())
         >>> _ = nn.init.ones_(net[0].weight)
         >>> sweep(net, torch.ones(1, 3), layers="0", source="zero", channels=[0, 1], metric=lambda y: y[0, 0]).values
