@@ -202,10 +202,10 @@ def test_the_question_has_the_statements_and_the_bounds() -> None:
     question = " ".join(EXERCISE.text.question.split())
     assert all(f"{letter}: {text}" in question for letter, (text, _) in STATEMENTS.items())
     for bound in (
-        f"your head turns {head_report.ENOUGH} or more",
-        f"turns {head_report.FEW} lists or fewer",
+        f"Your head must turn at least {head_report.ENOUGH} of 100",
+        f"must turn {head_report.FEW} lists or fewer",
         f"he gets {head_report.WHO}'s thing in at least {head_report.ENOUGH} of 100",
-        f"{head_report.UNHARMED} of 100 or more still get the right thing",
+        f"still gets the right thing in at least {head_report.UNHARMED} of 100",
         f"The {head_report.RANDOM} random vectors",
     ):
         assert bound in question
