@@ -69,7 +69,7 @@ def check_q1(
     if not torch.equal(layer.kept, 2 * asked):
         return Wrong("you wrote into the tensor that the layer returned; you should change a copy and return it")
     if not isinstance(output, Tensor) or output.shape != x.shape:
-        return Wrong("your hook returned something else; it should return a tensor (batch, tokens, width)")
+        return Wrong("your hook returned something else; it should return a tensor of shape (batch, tokens, width)")
     if torch.equal(output, 2 * x):
         return Wrong("your hook did not change the output; at each call, it should return the changed copy")
     if not torch.equal(output[:, position], values):
