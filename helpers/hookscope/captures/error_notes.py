@@ -43,7 +43,7 @@ def _views(model: nn.Module, last: Call | None) -> str:
         hooked = [last.layer]
     which = f"layer {hooked[0]!r}" if len(hooked) == 1 else f"one of the layers {', '.join(map(repr, hooked))}"
     if not hooked:
-        which = "a layer (it may be a global hook, or the layer is not in this model)"
+        which = "a layer (it might be a global hook, or the layer might not be in this model)"
     text = (
         f"hookscope: there is a full backward hook on {which}. Such hooks turn the inputs and outputs of a layer into "
         "views, and torch forbids in-place operations on these views. Remove the hook, and read the gradient from "

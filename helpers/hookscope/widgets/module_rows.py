@@ -38,7 +38,7 @@ def list_modules(names: Mapping[str, nn.Module], run: ModelPass) -> list[dict[st
 
 
 def format_warnings(warned: Sequence[str]) -> list[str]:
-    """Turn the warnings of a pass into sentences. The one about fused paths is shortened, others are quoted.
+    """Turn the warnings of a pass into sentences. The one about fused paths is shortened, and the others are quoted.
 
     Example:
         >>> format_warnings(["hookscope: hooks switch off the fused path of layer 'encoder'", "mind the gap"])

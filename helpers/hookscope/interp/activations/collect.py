@@ -322,7 +322,7 @@ class _Collector:
                 raise self._refuse_to_resume(f"it was collected with {what_changed}")
         if (changes := old.about.get("changes")) and old.shards and not old.complete:
             raise self._refuse_to_resume(
-                f"each pass may change {changes} of the model, and its value at this point was not saved"
+                f"each pass might change {changes} of the model, and its value at this point was not saved"
             )
         self._shards, self._bytes = len(old.shards), sum(shard.path.stat().st_size for shard in old.shards)
         return old

@@ -341,7 +341,7 @@ def _view_tag(name: str, tag: Tag, shape: Sequence[int], rest: tuple[Any, ...]) 
 
 @lru_cache(1024)
 def _mix_tag(axes: Axes, last: tuple[tuple[str, int], ...] | None, size: int) -> Tag:
-    """Replace the last axis by another one, or by features."""
+    """Replace the last axis with another one, or with features."""
     return Tag((*axes[:-1], last if last is not None else ((FEATURES, size),) if size != 1 else ()))
 
 

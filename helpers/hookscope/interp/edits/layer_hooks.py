@@ -181,7 +181,7 @@ class LayerHooks(NoCopyWhileHooked):
         self._starting[get_ident()] = run
         if self._fused is None and attention_would_be_fused(self.module, args, kwargs):
             self.notes[
-                f"edits switch off the fused path of layer {self.name!r}, so values that they do not change may be "
+                f"edits switch off the fused path of layer {self.name!r}, so values that they do not change can be "
                 "rounded differently"
             ] = None
 

@@ -64,7 +64,7 @@ class Operation:
         verb: name of the method of `Edit`.
         value: the argument of this method.
         compute: takes the values and the context, and returns new values; it does not write to its arguments.
-        foreign: whether the returned tensor may belong to other code.
+        foreign: whether the returned tensor can belong to other code.
         numbered: whether the result depends on the number of the call.
         options: further arguments of the method, and the values that a capture stored for each call.
 

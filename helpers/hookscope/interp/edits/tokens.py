@@ -148,7 +148,7 @@ class TokenSource(NoCopyWhileHooked):
     _running: TaskLocal[list[Tokens]] = field(default_factory=lambda: TaskLocal(list))
 
     def register(self, handles: ExitStack) -> None:
-        """Register the hooks; they come first, because the model itself may be edited, too."""
+        """Register the hooks; they come first, because the model itself might be edited, too."""
         before = self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
         handles.callback(before.remove)
         handles.callback(self.module.register_forward_hook(self.after, always_call=True).remove)

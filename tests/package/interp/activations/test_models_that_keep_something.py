@@ -91,7 +91,7 @@ def test_a_model_that_changes_itself_cannot_be_gone_on_with_in_the_middle(kind: 
     assert torch.equal(whole["(root)"][:], truth)
     with pytest.raises(KeyboardInterrupt):
         collect(Average(kind).eval(), stopped(3), "", to=tmp_path / "part", progress=False)
-    with pytest.raises(ValueError, match=f"each pass may change {kind} 'state' of the model"):
+    with pytest.raises(ValueError, match=f"each pass might change {kind} 'state' of the model"):
         collect(Average(kind).eval(), DATA, "", to=tmp_path / "part", progress=False)
     again = collect(Average(kind).eval(), DATA, "", to=tmp_path / "whole", progress=False)  # complete: nothing to run
     assert again.complete
