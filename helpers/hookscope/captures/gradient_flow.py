@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.result import Capture
@@ -79,27 +80,40 @@ def gradient_flow(seen: Capture) -> Picture:
         ]
         rows.append(row | ({"note": ", ".join(bad)} if bad else {}))
     caption = f"{seen.title}: activations{' and gradients' if any(sizes['gradient']) else ''} of {len(calls)} calls"
-    notes = _find_origins(calls, sizes)
+    notes = _find_origins(seen, calls, sizes)
     return from_figure(_draw(calls, sizes), _in_words(calls, sizes), caption, rows, notes=notes, when_seen=True)
 
 
-def _find_origins(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> list[str]:
+def _find_origins(seen: Capture, calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> list[str]:
     """Say where the first NaN or infinite value is: in call order, and in the order of the backward pass."""
     outputs, gradients = (
         [call for call, size in zip(calls, each, strict=True) if _count_bad(size)] for each in sizes.values()
     )
     notes = []
     if outputs:
-        notes.append(
-            f"the first NaN or infinite value of the forward pass is in the output of {outputs[0].label or '(root)'!r}"
-        )
-    if gradients:
+        first = outputs[0]
+        note = f"the first NaN or infinite value of the forward pass is in the output of {first.label or '(root)'!r}"
+        if _has_bad_weights(seen, first.layer):
+            note += ". Its weights have such values, too: if they had them before this pass, look one step earlier"
+        notes.append(note)
+    if gradients and not outputs:  # otherwise backward starts from what forward has spoiled
         last = gradients[-1]
+        later = any(sizes["gradient"][calls.index(last) + 1 :])
+        where = "The gradients of all later calls are finite, so look" if later else "Look"
         notes.append(
             f"the first NaN or infinite value of the backward pass is in the gradient of {last.label or '(root)'!r}. "
-            "The gradients of all later calls are finite, so look at the operations that use its output"
+            f"{where} at the operations that use its output"
         )
     return notes
+
+
+def _has_bad_weights(seen: Capture, layer: str) -> bool:
+    modules = getattr(seen, "modules", None)  # which a copy does not have
+    module = None if modules is None else modules.find(layer)
+    if module is None:
+        return False
+    weights = (each for each in module.parameters() if not (is_lazy(each) or each.is_meta) and each.is_floating_point())
+    return any(not each.isfinite().all() for each in weights)
 
 
 def _count_bad(size: dict[str, float]) -> float:

@@ -88,7 +88,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "called_often": ("The model calls the layer several times.", "kept.append(output.detach().clone())"),
     "no_grad_input": ("grad_input is None, because no input of the layer requires grad.", "{other}"),
     # nothing is wrong
-    "fires": ("Your hook runs in this pass.", "model(x)  # after you have registered the hook"),
+    "fires": ("Your hook runs in this pass.", "{other}"),
     "pre_hook": ("A pre-hook gets the input, not the output.", "handle = {layer}.register_forward_hook(hook)"),
     "silent": ("No reason was found.", 'hookscope.record(model, "{name}")'),
 }

@@ -196,7 +196,7 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
     if not [entry for entry in hooks if entry.kind in _HOOKS or entry.tensor]:
         other = [entry for entry in census(seen.modules.model, include_global=False) if not entry.by_torch]
         there = f"the model has {_count(other)} elsewhere" + (f", such as on {other[0].where!r}" if other else "")
-        if any(each._forward_hooks or each._backward_hooks for each in _find_twins(seen)):
+        if any(not each.by_torch for twin in _find_twins(seen) for each in census(twin, include_global=False)):
             there = f"a {kind_of(layer)} with equal weights that is not in this model has one: is the model a copy?"
         yield found("no_hook", f"it has only {_named(hooks[0])}" if hooks else there)
     for (shown, kind, _), count in Counter((_named(entry), entry.kind, entry.tensor) for entry in hooks).items():
@@ -234,7 +234,11 @@ def _examine_hooks(seen: WatchedPass, name: str, hooks: list[HookEntry]) -> Iter
             yield found("copied", f"{named} is also on a {kind_of(layer)} that is not in this model")
         yield from (found("late_name", each) for each in _find_late_names(seen.modules, layer, run.entry))
     if fired := [run for run in seen.hooks if run.fired and run.error is None]:
-        yield found("fires", ", ".join(f"{_named(run.entry)} fired {_times(run.fired)}" for run in fired))
+        write = "model(x)  # after you have registered the hook"
+        if any(run.entry.kind in _BACKWARD for run in fired):
+            write = "model(x).sum().backward()  # not under torch.no_grad()"
+        evidence = ", ".join(f"{_named(run.entry)} fired {_times(run.fired)}" for run in fired)
+        yield found("fires", evidence, other=write)
 
 
 def _find_late_names(modules: Modules, layer: nn.Module, entry: HookEntry) -> Iterator[str]:

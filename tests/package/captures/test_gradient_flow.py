@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import numpy as np
 import pytest
@@ -75,6 +76,23 @@ def test_the_note_names_the_layer_whose_output_is_the_first_nan():
         net(torch.ones(1, 2))
     (note,) = gradient_flow(seen).notes
     assert note == "the first NaN or infinite value of the forward pass is in the output of '1'"
+
+
+def test_the_note_says_where_weights_are_already_spoiled():
+    net = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 2))
+    nn.init.constant_(net[0].weight, math.nan)
+    with capture(net, gradients=True) as seen:
+        net(torch.tensor([0])).sum().backward()
+    (note,) = gradient_flow(seen).notes
+    assert "in the output of '0'. Its weights have such values, too" in note
+
+
+def test_without_later_gradients_the_note_names_the_operations_behind_the_layer():
+    net = nn.Sequential(nn.Linear(2, 2))
+    with capture(net, gradients=True) as seen:
+        (0 * net(torch.ones(1, 2))).sqrt().sum().backward()
+    (note,) = gradient_flow(seen).notes
+    assert note.endswith("in the gradient of '0'. Look at the operations that use its output")
 
 
 def test_there_is_no_note_where_all_values_are_finite():

@@ -40,9 +40,10 @@ __all__ = ["Edit", "edit"]
 def edit(model: nn.Module) -> Edit:
     """Change the outputs, inputs or gradients of chosen layers inside a with block.
 
-    `set`, `add`, `scale`, `map`, `mean` and `swap` take layers as `find_layers` does, a value, and an index `at` into
-    the tensor, such as ``at[:, 3]``. The options are `to` ("output", "input" or "grad"), `part` (one of several tensors: an index, a key or a path),
-    `calls` (from 1), `samples`, `heads`, and `positions` (tokens from 0 in the whole sequence, even with a KV cache).
+    `set`, `add`, `scale`, `map`, `mean` and `swap` take layers as `find_layers` does, a value, and the index `at` into
+    the tensor, such as ``at[:, 3]``. The options are `to` ("output", "input" or "grad"), `part` (one of several
+    tensors: an index, a key or a path), `calls` (from 1), `samples`, `heads`, and `positions` (tokens from 0 in the
+    whole sequence, even with a KV cache).
 
     If an edit does not happen, you get an error. But if other passes were edited, a pass of a traced or earlier
     compiled copy goes unnoticed. Edits never write in place, so they refuse an input that is in a list, dict or object
