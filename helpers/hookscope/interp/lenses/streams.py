@@ -84,8 +84,9 @@ class Streams:
         lens: LensSpec = None,
         max_bytes: float | None = _MOST_BYTES,
     ) -> None:
-        if isinstance(args, Tensor):
-            raise TypeError("args is a tensor. Pass the arguments of the model as a tuple: Streams(model, (x,))")
+        if not isinstance(args, (tuple, list)):
+            kind = type(args).__name__
+            raise TypeError(f"args is of type {kind}. Pass the arguments of the model as a tuple: Streams(model, (x,))")
         self._modules = Modules(model)
         self.title = type(model).__name__
         self._args, self._kwargs, self._max_bytes = tuple(args), dict(kwargs or {}), max_bytes
