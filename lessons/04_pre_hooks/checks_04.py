@@ -1,4 +1,4 @@
-"""Exercises of chapter 04: edits in a row, a pre-hook that standardizes, and a guard with a hole."""
+"""Exercises of chapter 04: consecutive edits, a pre-hook that standardizes, and a guard with a hole."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_map_on_its_own_scale_runs_from_its_lowest_to_its_highest_value(says):
 def test_the_channels_of_blocks_2_and_4_respond_to_edges(says):
     says(
         "The channel of block 2 responds to edges, but not to horizontal ones.",
-        "The channel of block 4 responds more to edges that lean to the left than to the right.",
+        "The channel of block 4 responds more to edges that lean to the left than to edges that lean to the right.",
     )
     net = photos.load_photo_cnn()
     down, across = torch.meshgrid(torch.arange(-111.5, 112), torch.arange(-111.5, 112), indexing="ij")

@@ -174,7 +174,10 @@ def _not_the_sum(got: Tensor, strength: float, expected: dict[float, Tensor]) ->
     if torch.allclose(got, expected[-strength], atol=1e-6):
         return "your push points from the goal to the start; it should point from the start to the goal"
     if torch.allclose(got, expected[0.0], atol=1e-6):
-        return "inside the block, the layer returns the same as without your hook; a forward hook has to return the sum"
+        return (
+            "inside the block, the layer returns the same value as without your hook; "
+            "a forward hook has to return the sum"
+        )
     if torch.allclose(got, expected[1.0], atol=1e-6):
         return f"your hook adds the whole push for every strength; here it should add {strength:g} times the push"
     return (

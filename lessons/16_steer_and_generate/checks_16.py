@@ -143,7 +143,7 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
             f"a layer raised an error, and {format_count(left)} still on the model; remove your hook in a `finally`"
         )
     if left < 0:
-        return Wrong("you removed a hook that was on the model before; remove only your own")
+        return Wrong("you removed a hook that was already on the model; remove only your own")
     if not all(weight.requires_grad for weight in breaking.parameters()):
         return Wrong(
             "a layer raised an error, and the weights no longer require gradients; restore `requires_grad` in a "
