@@ -52,10 +52,18 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 def setup(app: Any) -> None:
     """Let Sphinx call what follows."""
+    app.connect("autodoc-process-signature", _leave_out_unknown)
     app.connect("autodoc-process-docstring", _plain_bars)
     app.connect("autodoc-process-docstring", _link_limits)
     app.connect("autodoc-process-docstring", _keep_colons, priority=400)  # before napoleon
     app.connect("html-page-context", _describe)
+
+
+def _leave_out_unknown(
+    app: Any, what: str, name: str, thing: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """`**_unknown` takes the keywords that do not exist, for an error that lists those that do."""
+    return signature and re.sub(r", \*\*_unknown(: *[\w'.]+)?", "", signature), returned
 
 
 def _plain_bars(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:

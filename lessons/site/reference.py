@@ -85,7 +85,7 @@ _RESULTS: dict[str, tuple[type, ...]] = {
     "profile": (Profile, LayerProfile),
     "explain": (Explanation,),
 }
-_INTERNAL = ("like",)  # Capture.like, of which other rooms make a capture
+_INTERNAL = ("like", "slots")  # of Capture and Call: for other rooms of the package
 _MODULES = {
     "widgets": ("Widgets for JupyterLab", "Pickers, players and playgrounds.", hookscope.widgets),
     "samples": ("Bundled samples", "Pictures and small trained networks that come along.", hookscope.samples),
@@ -135,10 +135,13 @@ def _document_result(result: type, by: str) -> str:
     members = list_members(result)
     listed = "\n".join(f"   ~{result.__name__}.{member}" for member in members)
     table = f".. autosummary::\n   :nosignatures:\n\n{listed}\n\n" if members else ""
+    # Those of a Mapping have only Python's own words.
+    others = ", ".join(name for name in dir(result) if not name.startswith("_") and name not in members)
     return (
         f".. currentmodule:: {result.__module__}\n\n{_title(result.__name__, '~')}"
         f"Part of what :func:`hookscope.{by}` gives you.\n\n{table}"
-        f".. autoclass:: {result.__name__}()\n   :members: {', '.join(members)}\n   :inherited-members:\n\n"
+        f".. autoclass:: {result.__name__}()\n   :members: {', '.join(members)}\n   :inherited-members:\n"
+        f"   :exclude-members: {others}\n\n"
     )
 
 

@@ -89,8 +89,8 @@ def _split_page(path: Path, name: str) -> Iterator[dict[str, Any]]:
         # What stands below a chooser's answer (the hook, its release, other words for it) is found, but not shown.
         prose, below, more = re.sub("^Fast track ", "", prose).partition(_SINCE)
         if below:
-            prose, _, hook = prose.rpartition(". ")
-            prose, code = f"{prose}.", f"{code} {hook}{below}{more}"
+            prose, _, hook = prose.rpartition("\n")  # a paragraph of its own
+            code = f"{code} {hook}{below}{more}"
         names = " ".join(str(each["id"]) for each in section.select(":scope > dl > dt[id]"))
         yield {
             "url": f"{name}#{section['id']}",

@@ -104,3 +104,11 @@ const unfold = () => {
 addEventListener("hashchange", unfold);
 unfold();
 addEventListener("beforeprint", () => document.querySelectorAll("details.answer, details.imports").forEach((each) => { each.open = true; }));
+
+// Where you are, in the list of pages; and a name for the buttons that only show a tooltip.
+const scroller = document.querySelector(".sidebar-scroll");
+const current = scroller?.querySelector(".current-page");
+if (current) scroller.scrollTop = current.offsetTop - scroller.clientHeight / 2;
+addEventListener("load", () => {  // they are made by another script
+  for (const each of document.querySelectorAll(".copybtn")) each.setAttribute("aria-label", each.dataset.tooltip || "Copy");
+});

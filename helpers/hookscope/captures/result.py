@@ -36,7 +36,6 @@ class Capture(Result, Mapping[str, Layer]):
     Attributes:
         title: class name of the model.
         stopped: label of the call after which `stop=True` ended the pass; "" if the pass was not ended.
-        modules: the modules of the model when the capture was created; internal to this package.
 
     """
 
