@@ -146,7 +146,7 @@ def test_a_figure_that_needs_no_kernel_goes_on_while_it_is_busy(lab: Lab) -> Non
     stage = lab.stage("The bridge")
     stage.locator(".sc-peg").first.focus()
     lab.page.keyboard.press("End")
-    expect(stage.locator(".sc-say")).to_contain_text("both ranks see 3")
+    expect(stage.locator(".sc-say")).to_contain_text("3 on both ranks")
     assert not (lab.folder / "ended").exists()
     (lab.folder / "enough").touch()
 
