@@ -111,7 +111,7 @@ def read_maps(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple
         one = values[sample]
         return one.movedim(1, 2).reshape(shape[1], shape[3], -1), "(N, C, T, H, W), with the frames side by side"
     if len(shape) == 3:
-        return values[sample][None, :_MOST_ROWS, :_MOST_ROWS], "(N, tokens, features)"
+        return values[sample][None, :_MOST_ROWS, :_MOST_ROWS], "(N, rows, columns), as one map"
     if len(shape) == 2:
         row = values[sample]
         wide = max(width for width in range(1, 65) if len(row) % width == 0)

@@ -32,12 +32,13 @@ def say(sentence: str) -> None:
 
 @dataclass
 class _Chosen:
-    """A model with inputs that it takes, and what its classes are called."""
+    """A model with inputs that it takes, the names of its classes, and its tokenizer."""
 
     model: nn.Module
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     classes: Sequence[str] = ()
+    tokenizer: Any = None
 
 
 def load_model(model: nn.Module | str) -> _Chosen:
@@ -74,7 +75,7 @@ def _build_sentences() -> _Chosen:
 
 def _build_english() -> _Chosen:
     model, tokenizer = samples.english_lm()
-    return _Chosen(model, kwargs=dict(tokenizer("The capital of Japan is", return_tensors="pt")))
+    return _Chosen(model, kwargs=dict(tokenizer("The capital of Japan is", return_tensors="pt")), tokenizer=tokenizer)
 
 
 def _build_resnet18() -> _Chosen:

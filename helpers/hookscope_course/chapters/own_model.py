@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
 from posixpath import commonprefix
 from typing import Any, Never
 
@@ -13,29 +15,38 @@ from torch import Tensor, nn
 import hookscope
 from hookscope.captures import Capture
 from hookscope.model_inputs import check_kwargs
-from hookscope.pictures import Table
-from hookscope.pictures.grid import FeatureGrid
-from hookscope.pytree import find_paths, find_tensors, keystr
+from hookscope.pictures import Picture, Table
+from hookscope.pytree import Path, find_paths, find_tensors, keystr, replace_at
 from hookscope_course.chapters.named_models import OwnModelError, load_model, say
+from hookscope_course.chapters.own_outputs import Comparison, draw_rows, find_first, find_ranked, list_tensors
 
 __all__ = ["OwnModel", "OwnModelError"]
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
+class _Layers(dict[str, nn.Module]):
+    """Layers by name; shown as one name for each kind, with `*` for the numbers."""
+
+    def __repr__(self) -> str:
+        kinds = Counter(re.sub(r"\b\d+\b", "*", name) or "(root)" for name in self)
+        return f"{len(self)} layers: " + ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
+
+
 class OwnModel:
     """A model, its inputs, and a layer for the hook of a chapter.
 
     The names are "photo", "sentences", "english" and "digits", which are trained, and "resnet18" and "gpt2", with
-    random weights. The model runs once, to find `layers`: those with weights that are called once, with a tensor, and
-    return a tensor. The first convolution among them is `layer`; without a convolution, the first of them. `kinds` are
-    the kinds of hooks that it takes. `args` and `kwargs` are new copies each time, so a cache in them does not grow.
+    random weights. The model runs once, to find `layers`: those with weights that are called. `layer` is the first
+    convolution, or a block in the middle of a model that reads text. `args` and `kwargs` are new copies each time, so
+    a cache in them does not grow.
 
     Args:
         model: a module in eval mode, or a name.
         *args: positional arguments of the model.
         kwargs: keyword arguments of the model.
         layer: the name of another layer or block.
+        tokenizer: with a method `decode`, to show tokens as text.
 
     Raises:
         OwnModelError: the hooks cannot run on this model or layer; says why, and what to type.
@@ -43,8 +54,8 @@ class OwnModel:
     Example:
         >>> own = OwnModel("digits")
         DigitCNN: the hook goes on block1.conv (Conv2d), which returns the shape (1, 16, 28, 28).
-        >>> list(own.layers)
-        ['block1.conv', 'block2.conv', 'block3.conv', 'head.linear']
+        >>> own.layers
+        7 layers: block*.conv (3), block*.norm (3), head.linear
 
     """
 
@@ -54,30 +65,29 @@ class OwnModel:
         *args: Any,
         kwargs: Mapping[str, Any] | None = None,
         layer: str = "",
+        tokenizer: Any = None,
         **_unknown: Never,
     ) -> None:
         kwargs = check_kwargs(OwnModel, kwargs, _unknown)
         chosen, given = load_model(model), bool(args or kwargs)
-        self.model, self.classes = chosen.model, chosen.classes
+        self.model, self._classes = chosen.model, chosen.classes
+        self._tokenizer = tokenizer or chosen.tokenizer
         self._inputs = (args, kwargs) if given else (chosen.args, chosen.kwargs)
         self._used: dict[int, Any] = {}
+        self._changes: list[tuple[Tensor, Tensor]] = []
         self.title = type(self.model).__name__
         _refuse_model(self.title, self.model)
+        first = next(iter(find_tensors([*self._inputs])), torch.empty(0))
+        self._ids = first if first.dim() == 2 and not first.is_floating_point() else None  # of a text
         seen = self._run(layer)
-        misfits = {name: why for name in seen if (why := _find_misfit(seen, name))}
-        misfits |= dict.fromkeys(seen.uncalled, "it is not called in a pass")
-        self.layers = {name: self.model.get_submodule(name) for name in seen if name not in misfits}
-        self.name = self._choose_layer(misfits, seen.overwritten, layer)
-        self.layer, what = self.layers[self.name], self._describe(self.name)
-        self.kinds = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
-        say(f"{self.title}: the hook goes on {what}, which returns the shape {tuple(seen[self.name].output.shape)}.")
-        if self.name in seen.overwritten:
-            del self.kinds[2:]
-            say(f"No full backward hook can go on {what}, because {seen.overwritten[self.name]} overwrites its output.")
-        if misfits:
-            (name, why), others = next(iter(misfits.items())), len(misfits) - 1
-            rest = f"; {others} more {'has' if others == 1 else 'have'} such a reason" if others else ""
-            say(f"The hook cannot go on {self._describe(name)}, because {why}{rest}.")
+        found = {call.layer: find_first(call.output) for call in reversed(seen.calls) if call.returned}
+        self.name = self._choose_layer(seen, found, layer)
+        self.layer = self.model.get_submodule(self.name)
+        calls, what = seen[self.name].calls, type(seen[self.name].calls[0].output)
+        does = f"is called {len(calls)} times and returns " if len(calls) > 1 else "returns "
+        does += "" if issubclass(what, Tensor) else f"a {what.__name__} with a first tensor of "
+        shape = tuple(self.pick(calls[0].output).shape)
+        say(f"{self.title}: the hook goes on {self._describe(self.name)}, which {does}the shape {shape}.")
 
     @property
     def args(self) -> Any:
@@ -97,17 +107,20 @@ class OwnModel:
         return self._used[place]
 
     def _run(self, asked: str) -> Capture:
-        """Run the model once, and keep what layers with weights, and the one asked for, got and returned."""
-        names = [name for name, layer in hookscope.leaves(self.model).items() if _has_weights(layer)]
-        if asked and asked not in names:
-            try:
-                names += hookscope.find_layers(self.model, asked)
-            except LookupError as error:
-                raise OwnModelError(str(error)) from error
-        if not names:
+        """Run the model once, and keep what layers with weights, the middle block, and the one asked for returned."""
+        names = [name for name, leaf in hookscope.leaves(self.model).items() if any(True for _ in leaf.parameters())]
+        lists = {name: module for name, module in self.model.named_modules() if isinstance(module, nn.ModuleList)}
+        outer = max(lists, key=lambda name: (not re.search(r"\b\d+\b", name), len(lists[name])), default="")
+        blocks = [*lists.get(outer, ())]
+        self._block = blocks[len(blocks) // 2 :][:1]
+        try:
+            more = hookscope.find_layers(self.model, asked) if asked else {}
+        except LookupError as error:
+            raise OwnModelError(str(error)) from error
+        if not names and not more:
             raise OwnModelError(f"{self.title} has no layer with weights, so there is no layer for the hook.")
         try:
-            with hookscope.capture(self.model, *names, inputs=True) as seen:
+            with hookscope.capture(self.model, *names, *more, *self._block) as seen:
                 self.model(*self.args, **self.kwargs)
         except Exception as error:
             said = f"{type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}"
@@ -115,21 +128,31 @@ class OwnModel:
                 f"{self.title} cannot run on these inputs: {said}. Pass what you pass when "
                 "you call the model, as in OwnModel(model, x) or OwnModel(model, kwargs={'input_ids': ids})."
             ) from error
+        self.layers = _Layers((name, self.model.get_submodule(name)) for name in seen if name in names)
         return seen
 
-    def _choose_layer(self, misfits: Mapping[str, str], overwritten: Mapping[str, str], asked: str) -> str:
-        if not self.layers:
-            name, why = next(iter(misfits.items()))
-            raise OwnModelError(f"{self.title} has no layer for the hook: not {self._describe(name)}, because {why}.")
-        if asked and asked not in self.layers:
-            near = sorted(self.layers, key=lambda name: -len(commonprefix([name, asked])))[:4]
-            why = f"the hook cannot go on {self._describe(asked)}, because {misfits[asked]}"
-            raise OwnModelError(f"{why}. Choose a layer near it, such as {', '.join(near)}.")
+    def _choose_layer(self, seen: Capture, found: Mapping[str, tuple[Path, Tensor] | None], asked: str) -> str:
+        if asked:
+            name = next(iter(hookscope.find_layers(self.model, asked)))
+            if not found.get(name):
+                why = "it returns no dense floating-point tensor" if name in seen else "it is not called in a pass"
+                raise OwnModelError(f"The hook cannot go on {self._describe(name)}, because {why}. {self._offer(name)}")
+            return name
 
-        def rate(name: str) -> tuple[bool, bool]:
-            return not isinstance(self.layers[name], _CONVS), name in overwritten
+        def rate(name: str) -> tuple[bool, ...]:
+            layer, first = self.model.get_submodule(name), found[name]
+            odd = isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) or len(seen[name].calls) > 1
+            odd |= first is None or not 2 <= first[1].dim() <= 5 or all(each.dim() < 2 for each in layer.parameters())
+            conv = isinstance(layer, _CONVS) and self._ids is None
+            return odd, not conv, layer not in self._block, name in seen.overwritten
 
-        return asked or min(self.layers, key=rate)
+        if not (fit := [name for name in seen if found.get(name)]):
+            raise OwnModelError(f"{self.title} calls no layer with weights that returns a dense floating-point tensor.")
+        return min(fit, key=rate)
+
+    def _offer(self, name: str) -> str:
+        near = sorted({*self.layers} - {name}, key=lambda other: (-len(commonprefix([other, name])), other))[:4]
+        return f"Choose a layer near it, such as {', '.join(near)}."
 
     def _describe(self, name: str) -> str:
         return f"{name or 'the model itself'} ({type(self.model.get_submodule(name)).__name__})"
@@ -139,71 +162,102 @@ class OwnModel:
         """The modules from the model down to the layer, each with its name."""
         parts = self.name.split(".") if self.name else []
         names = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
-        return {self.model.get_submodule(name): name or self.title for name in names}
+        return {
+            module: name or self.title
+            for name in names
+            if not isinstance(module := self.model.get_submodule(name), (nn.ModuleList, nn.ModuleDict))
+        }
+
+    def find_kinds(self, layers: list[nn.Module]) -> list[str]:
+        """List the kinds of hooks that all these layers take; runs the model to see whether full backward hooks do."""
+        kinds = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
+        try:
+            with hookscope.record(self.model, *layers, kinds=kinds):
+                self.model(*self.args, **self.kwargs)
+        except hookscope.FullBackwardHookError:
+            names = ", ".join(self._describe(name) for name in hookscope.find_layers(self.model, *layers))
+            say(f"No full backward hook can go on {names}, because a tensor of them is changed in place.")
+            return kinds[:2]
+        return kinds
+
+    def pick(self, value: Any) -> Tensor:
+        """Return the first dense floating-point tensor of an output, which can be a tuple or a dict."""
+        return self._find(value)[1]
+
+    def change(self, value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+        """Return a value of the same structure, in which another tensor replaces that of `pick`."""
+        path, old = self._find(value)
+        try:
+            new = change(old)
+        except (IndexError, RuntimeError) as error:
+            what = f"the tensor of {self._describe(self.name)} has the shape {tuple(old.shape)}"
+            raise OwnModelError(f"The hook cannot change it: {what}. {error}. {self._offer(self.name)}") from error
+        self._changes.append((old, new))
+        return replace_at(value, path, new)
+
+    def _find(self, value: Any) -> tuple[Path, Tensor]:
+        found = find_first(value)
+        if found is None:
+            where = self._describe(self.name)
+            raise OwnModelError(f"The hook of {where} gets no dense floating-point tensor. {self._offer(self.name)}")
+        return found
 
     def compare(self, before: Any, after: Any) -> Table:
         """Compare two outputs of the model, tensor by tensor."""
-        first, last = _list_tensors(before), _list_tensors(after)
-        one, other = (_list_tensors(self.model(*self.args, **self.kwargs)) for _ in range(2))
+        first, last = list_tensors(before), list_tensors(after)
+        one, other = (list_tensors(self.model(*self.args, **self.kwargs)) for _ in range(2))
         if any(not torch.equal(tensor.nan_to_num(), other[name].nan_to_num()) for name, tensor in one.items()):
             say("Two calls without a hook differ, too, so not every change in the table comes from the hook.")
         if not any(tensor.numel() for tensor in (*first.values(), *last.values())):
             say(f"Both outputs of {self.title} are empty, so they cannot show whether the hook changes anything.")
-        if ranked := _find_ranked(first):
+        self._explain(after)
+        ranked = find_ranked(first)
+        if ranked:
             say("The rows are sorted by score, so row 0 can be another object with the hook: compare the best score.")
-        rows = [self._compare_tensors(name, first.get(name), last.get(name), name in ranked) for name in first | last]
+        mask, generates = self.kwargs.get("attention_mask"), getattr(self.model, "can_generate", bool)()
+        comparison = Comparison(self._classes, self._tokenizer, mask, generates)
+        rows = [comparison.compare(name, first.get(name), last.get(name), name in ranked) for name in first | last]
         return Table(rows, caption=f"The output of {self.title}, without the hook and with it")
 
-    def _compare_tensors(self, name: str, old: Tensor | None, new: Tensor | None, ranked: bool) -> dict[str, object]:
-        shapes = ["missing" if tensor is None else str(tuple(tensor.shape)) for tensor in (old, new)]
-        row: dict[str, object] = {"output": name or "the output", "shape": " → ".join(dict.fromkeys(shapes))}
-        if ranked:
-            for when, scores in (("highest without", old), ("highest with", new)):
-                if name.endswith("['scores']") and scores is not None and scores.numel():
-                    row[when] = f"{scores.max().item():.3f}"
-            return row
-        if old is None or new is None or old.shape != new.shape or not old.numel():
-            return row
-        old, new = self._drop_padding(old), self._drop_padding(new)
-        if old.dtype == torch.float64:
-            row["largest change"] = (new - old).abs().max().item()
-        else:
-            row["different values"] = f"{int((new != old).sum())} of {old.numel()}"
-        if "logits" in name or (old.dim() == 2 and not name):
-            pairs = [tensor.reshape(-1, tensor.shape[-1]) for tensor in (old, new)]
-            changed = (pairs[0].argmax(-1) != pairs[1].argmax(-1)).nonzero().flatten().tolist()
-            shown, count = (changed or [len(pairs[0]) - 1])[0], len(pairs[0])
-            for when, logits in zip(("highest without", "highest with"), pairs, strict=True):
-                best = int(logits[shown].argmax())
-                sure = f"{self.classes[best]}, {logits[shown].softmax(0)[best].item():.1%}" if self.classes else ""
-                row[when] = f"row {shown}: " * (count > 1) + (sure or f"index {best}")
-            if count > 1:
-                row["rows with another highest"] = f"{len(changed)} of {count}"
-        return row
+    def _explain(self, after: Any) -> None:
+        """Say what the table cannot show: a hook without effect, values from before the hook, caches."""
+        changes, self._changes = self._changes, []
+        if changes and all(torch.equal(*pair) for pair in changes):
+            shape = tuple(changes[0][0].shape)
+            one = " It has one position on axis 1: reversing it changes nothing." if shape[1:2] == (1,) else ""
+            say(f"The hook changed no value of the tensor of {self._describe(self.name)}, of the shape {shape}.{one}")
+        for path, tensor in find_paths(after, objects=False):
+            if any(tensor is old for old, _ in changes):
+                say(f"{keystr(path)} was stored before the hook could change it, so it does not show the change.")
+        shown = {path[:1] for path, _ in find_paths(after, objects=False)}
+        for path in dict.fromkeys(path[:1] for path, _ in find_paths(after)):
+            if path not in shown:
+                say(f"{keystr(path)} ({type(path[0].get(after)).__name__}) is not compared.")
 
-    def _drop_padding(self, tensor: Tensor) -> Tensor:
-        mask = self.kwargs.get("attention_mask")
-        if isinstance(mask, Tensor) and mask.dim() == 2 and tensor.shape[:2] == mask.shape and not mask.all():
-            return tensor[mask.cpu().bool()]
-        return tensor
-
-    def draw(self, output: Tensor) -> FeatureGrid:
-        """Draw an output of a layer: a map for each channel of an image; else one map of the first sample."""
-        title = f"{self.title}: an output of the shape {tuple(output.shape)}"
-        if output.dim() == 4:
-            return hookscope.feature_grid(output, title=title)
-        axes = ("channel", "position") if isinstance(self.layer, _CONVS) else ("row", "feature")
-        whole = output if output.dim() == 2 else output[0]
-        return hookscope.feature_grid(whole, title=title, axes=axes)
+    def draw(self, *outputs: Tensor) -> Picture:
+        """Draw what the first call returned: a map for each channel of an image; else the first sample in one map."""
+        output = outputs[0].detach()
+        often = f" from call 1 of {len(outputs)}" if len(outputs) > 1 else ""
+        title = f"{self.title}: an output of the shape {tuple(output.shape)}{often}"
+        if output.dim() > 3:
+            title += ", at 0 on axis 2" * (output.dim() > 4)
+            return hookscope.feature_grid(output[(slice(None),) * 2 + (0,) * (output.dim() - 4)], title=title)
+        axes = ("row", "column") if output.dim() == 3 else ("row", "feature")
+        if output.dim() == 3 and isinstance(self.layer, nn.Conv1d):
+            axes = ("channel", "position")
+        elif output.dim() == 3 and self._ids is not None and output.shape[:2] == self._ids.shape:
+            axes = ("token", "feature")
+        return draw_rows(output[0] if output.dim() == 3 else output.reshape(-1, output.shape[-1]), title, *axes)
 
     def backward(self, output: Any) -> None:
-        """Compute gradients of the largest value of each output. The `.grad` of the parameters does not change."""
+        """Compute gradients of the sum of the largest value of each sample, in each output. No `.grad` changes."""
         scores = [tensor for _, tensor in find_paths(output, objects=False) if tensor.requires_grad and tensor.numel()]
         wanted = [*self.model.parameters(), *find_tensors([*self._used.values()])]
         wanted = [tensor for tensor in wanted if tensor.requires_grad]
         if scores:
-            best = [score.max() for score in scores if score.is_floating_point()] or [scores[0].abs().max()]
-            torch.autograd.grad(torch.stack([each.float() for each in best]).sum(), wanted, allow_unused=True)
+            real = [score for score in scores if score.is_floating_point()] or [scores[0].abs()]
+            best = [each.flatten(1).amax(1) if each.dim() > 1 else each for each in real]
+            torch.autograd.grad(torch.stack([each.float().sum() for each in best]).sum(), wanted, allow_unused=True)
         elif any(tensor.requires_grad for _, tensor in find_paths(output, objects=False)):
             say(f"No gradient flows through {self.title}, because its output is empty: it detected nothing.")
         elif wanted:
@@ -244,44 +298,3 @@ def _refuse_model(title: str, model: nn.Module) -> None:
             f"{title} is in train mode, where dropout and batch norm change from call to call, so you could not tell "
             "what the hook changed. Call model.eval() first."
         )
-
-
-def _has_weights(layer: nn.Module) -> bool:
-    embedding = isinstance(layer, (nn.Embedding, nn.EmbeddingBag))  # its input is integers
-    return not embedding and any(weight.dim() > 1 for weight in layer.parameters(recurse=False))
-
-
-def _find_misfit(seen: Capture, name: str) -> str:
-    """Say why the hooks of the chapters do not fit a layer that was called; '' if they do."""
-    calls = [call for call in seen.calls if call.layer == name]
-    args, output = calls[0].args, calls[0].output
-    if len(calls) > 1:
-        return f"it is called {len(calls)} times in a pass, and one tensor for it would be wrong"
-    if not isinstance(output, Tensor):
-        return f"it returns a {type(output).__name__}, and the hook would have to return one, too"
-    if not args or not isinstance(args[0], Tensor):
-        return "its input has a name, and is not in `args`"
-    if any(each.layout is not torch.strided or not each.is_floating_point() for each in (args[0], output)):
-        return "its input or output is not a dense tensor of floating-point numbers"
-    return (
-        ""
-        if 2 <= output.dim() <= 4 and output.numel()
-        else f"it returns the shape {tuple(output.shape)}, not 2 to 4 axes"
-    )
-
-
-def _find_ranked(tensors: Mapping[str, Tensor]) -> set[str]:
-    """Return what stands beside `scores` that fall from row to row, as a detector returns them."""
-    ranked = set[str]()
-    for name, scores in tensors.items():
-        if name.endswith("['scores']") and scores.dim() == 1 and scores.numel() and bool((scores.diff() <= 0).all()):
-            ranked |= {each for each in tensors if each.rpartition("[")[0] == name.rpartition("[")[0]}
-    return ranked
-
-
-def _list_tensors(output: Any) -> dict[str, Tensor]:
-    """List the dense tensors of an output by where they are in it, without the caches of language models."""
-    found = {keystr(path): tensor.detach().cpu() for path, tensor in find_paths(output, objects=False)}
-    real = {name: torch.view_as_real(each) if each.is_complex() else each for name, each in found.items()}
-    kept = {name: each for name, each in real.items() if each.layout is torch.strided}
-    return {name: each.double() if each.is_floating_point() else each for name, each in kept.items()}
