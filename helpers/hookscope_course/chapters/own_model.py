@@ -211,9 +211,10 @@ class OwnModel:
         if not any(tensor.numel() for tensor in (*first.values(), *last.values())):
             say(f"Both outputs of {self.title} are empty, so they cannot show whether the hook changes anything.")
         self._explain(after)
-        ranked = find_ranked(first)
-        if ranked:
-            say("The rows are sorted by score, so row 0 can be another object with the hook: compare the best score.")
+        if ranked := find_ranked(first):
+            say(
+                "The rows are sorted by score, so row 0 can be another object with the hook. See how many rows are new."
+            )
         mask, generates = self.kwargs.get("attention_mask"), getattr(self.model, "can_generate", bool)()
         comparison = Comparison(self._classes, self._tokenizer, mask, generates)
         rows = [comparison.compare(name, first.get(name), last.get(name), name in ranked) for name in first | last]

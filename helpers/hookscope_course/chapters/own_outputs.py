@@ -87,7 +87,7 @@ class Comparison:
 
 def _compare_ranked(name: str, old: Tensor, new: Tensor) -> dict[str, object]:
     rows = [Counter(each.numpy().tobytes() for each in tensor) for tensor in (old, new)]
-    row: dict[str, object] = {"rows only with the hook": f"{(rows[1] - rows[0]).total()} of {len(new)}"}
+    row: dict[str, object] = {"new rows": f"{(rows[1] - rows[0]).total()} of {len(new)}"}
     for when, tensor in (("without", old), ("with", new)):
         if name.endswith("['scores']") and tensor.numel():
             row[when] = f"best {tensor.max().item():.3f}"
@@ -143,8 +143,9 @@ def draw_rows(values: Tensor, title: str, rows: str, columns: str) -> Picture:
     if finite.numel():
         quarter, three = (finite.quantile(share).item() for share in (0.25, 0.75))
         low, high = 4 * quarter - 3 * three, 4 * three - 3 * quarter  # three times their distance beyond the quartiles
+        inside = finite[(finite >= low) & (finite <= high)]
         if low < high and (outside := int(((small < low) | (small > high)).sum())):
-            small = small.clamp(max(low, finite.min().item()), min(high, finite.max().item()))
+            small = small.clamp(inside.min(), inside.max())
             notes.append(f"{outside} of {small.numel()} cells lie outside the scale and have its end colors.")
     table = [
         {rows: at, "min": row.min().item(), "max": row.max().item(), "mean": row.mean().item()}

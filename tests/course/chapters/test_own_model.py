@@ -59,9 +59,10 @@ class Case:
     Attributes:
         layer: where the hook goes.
         overwritten: how many layers return a tensor that is overwritten later.
-        says: a part of the sentence about what cannot be done; "" if everything can.
+        says: a part of the sentence about what cannot be done, in chapter 02; "" if everything can.
         gradients: whether full backward hooks fire.
-        frozen: whether no parameter requires grad, which matters in two chapters only.
+        frozen: whether no parameter requires grad, so that 07 says it, too.
+        asked: the `layer=` of the reader.
 
     """
 
@@ -73,6 +74,7 @@ class Case:
     says: str = ""
     gradients: bool = True
     frozen: bool = False
+    asked: str = ""
 
 
 def resnet18() -> nn.Module:
@@ -98,12 +100,22 @@ IDS = {"input_ids": language_models.IDS}
 CASES = {
     "resnet18": Case(resnet18, (PHOTO,), "conv1", 17),
     "detector": Case(detector, ([PHOTO[0]],), "backbone.features.0.0.0", 85),
-    "vgg": Case(vgg, (FIVE,), "0", 1, says="No full backward hook can go on 0 (Conv2d)", gradients=False),
-    "gpt2": Case(language_models.gpt2, (), "transformer.h.0.attn.c_attn", kwargs=IDS),
-    "llama": Case(language_models.llama, (), "model.layers.0.self_attn.q_proj", kwargs=IDS),
-    "bert": Case(language_models.bert, (), "encoder.layer.0.attention.self.query", kwargs=IDS),
-    "lstm": Case(Reader, (torch.tensor([[1, 5, 2]]),), "head", says="lstm (LSTM), because it returns a tuple"),
-    "dict": Case(Record, ({"x": FOUR},), "head", says="and one tensor for it would be wrong; 1 more has such a reason"),
+    "vgg": Case(
+        vgg,
+        (FIVE,),
+        "0",
+        1,
+        says="No full backward hook can go on the model itself (Sequential), 0 (Conv2d)",
+        gradients=False,
+    ),
+    "gpt2": Case(language_models.gpt2, (), "transformer.h.1", kwargs=IDS),
+    "llama": Case(language_models.llama, (), "model.layers.1", kwargs=IDS),
+    "bert": Case(language_models.bert, (), "encoder.layer.0", kwargs=IDS),
+    "tuple": Case(language_models.llama, (), "model.layers.0.self_attn", kwargs=IDS, asked="model.layers.0.self_attn"),
+    "lstm": Case(Reader, (torch.tensor([[1, 5, 2]]),), "lstm"),
+    "dict": Case(Record, ({"x": FOUR},), "head"),
+    "two calls": Case(Record, ({"x": FOUR},), "twice", asked="twice"),
+    "conv1d": Case(lambda: nn.Sequential(nn.Conv1d(1, 3, 2), nn.Flatten(), nn.Linear(9, 2)), (FOUR[:, None],), "0"),
     "one layer": Case(lambda: nn.Sequential(nn.Linear(4, 2)), (FOUR,), "0"),
     "a layer": Case(lambda: nn.Linear(4, 2), (FOUR,), ""),
     "frozen": Case(
@@ -115,7 +127,7 @@ CASES = {
         frozen=True,
     ),
     "bfloat16": Case(lambda: samples.digit_cnn().bfloat16(), (FIVE.bfloat16(),), "block1.conv"),
-    "bfloat16 decoder": Case(lambda: language_models.gpt2().bfloat16(), (), "transformer.h.0.attn.c_attn", kwargs=IDS),
+    "bfloat16 decoder": Case(lambda: language_models.gpt2().bfloat16(), (), "transformer.h.1", kwargs=IDS),
 }
 
 
@@ -157,13 +169,13 @@ def test_a_model_takes_the_place_of_the_digit_network(
     torch.manual_seed(0)
     model = case.build().eval()
     clean = list_outputs(model, case)
-    names = run_cell(number, lambda: OwnModel(model, *case.args, kwargs=case.kwargs))
+    names = run_cell(number, lambda: OwnModel(model, *case.args, kwargs=case.kwargs, layer=case.asked))
     own, shown, said = names["own"], names["shown"], " ".join(capsys.readouterr().out.split())
 
     assert own.name == case.layer
     assert repr(shown)
-    expected = case.says if number in ("02", "07") or not case.frozen else ""
-    assert len(re.findall(r"The hook cannot|No full backward|No gradient", said)) == bool(expected), said
+    expected = case.says if number == "02" or (number == "07" and case.frozen) else ""
+    assert len(re.findall(r"cannot|No full backward|No gradient", said)) == bool(expected), said
     assert expected in said
     assert len(hookscope.census(model)) == 0
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -174,16 +186,17 @@ def test_a_model_takes_the_place_of_the_digit_network(
 def check_what_came_out(names: Any, model: nn.Module, case: Case, clean: Any, monkeypatch: Any) -> None:
     came: list[Tensor] = []
 
-    def keep(forward: Any, *args: Any) -> Tensor:
-        came.append(forward(*args))
-        return came[-1].clone()
+    def keep(forward: Any, *args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        came.append(find_tensors(output)[0].detach().clone())
+        return output
 
     patch_forward(monkeypatch, names["own"].layer, keep)
     list_outputs(model, case)
     if "returned" in names:
-        assert torch.equal(names["returned"][0], came[0])
+        assert all(torch.equal(*pair) for pair in zip(names["returned"], came, strict=True))
     else:  # the picker runs without gradients, where an LSTM uses another kernel
-        torch.testing.assert_close(names["shown"].activation, came[0].detach().to(names["shown"].activation.dtype))
+        torch.testing.assert_close(names["shown"].activation, came[0].to(names["shown"].activation.dtype))
 
 
 def check_calls(names: Any, model: nn.Module, case: Case, clean: Any, monkeypatch: Any) -> None:
@@ -202,24 +215,34 @@ def check_calls(names: Any, model: nn.Module, case: Case, clean: Any, monkeypatc
 
 
 def check_order(names: Any, model: nn.Module, case: Case, clean: Any, monkeypatch: Any) -> None:
-    kinds = [event.kind for event in names["recording"].events]
-    assert kinds == ["forward_pre", "forward", *(["full_backward_pre", "full_backward"] if case.gradients else [])]
+    events = names["recording"].events
+    kinds = [event.kind for event in events if event.name == case.layer]
+    calls = 2 if case.asked == "twice" else 1
+    backward = ["full_backward_pre", "full_backward"] * case.gradients
+    assert kinds == ["forward_pre", "forward"] * calls + backward * calls
+    around = [name if name != names["own"].title else "" for name in names["own"].chain.values()][-3:]
+    assert [*dict.fromkeys(event.name for event in events if event.kind == "forward_pre")] == around
 
 
 def check_changes(names: Any, model: nn.Module, case: Case, clean: list[Tensor], monkeypatch: Any) -> None:
-    def change(forward: Any, x: Tensor) -> Tensor:
-        return forward(x).flip(1) if names.get("reverse") else forward(3 * x)
+    def change(forward: Any, *args: Any, **kwargs: Any) -> Any:
+        if "reverse" not in names:
+            first = next(iter(kwargs), "")
+            return forward(3 * args[0], *args[1:], **kwargs) if args else forward(**kwargs | {first: 3 * kwargs[first]})
+        output = forward(*args, **kwargs)
+        return output.flip(1) if isinstance(output, Tensor) else (output[0].flip(1), *output[1:])
 
     patch_forward(monkeypatch, names["own"].layer, change)
     changed = list_outputs(model, case)
     rows = names["shown"].rows
     if case.build is detector:  # its rows are sorted by score
-        best = {"highest without": clean[1], "highest with": changed[1]}
-        assert [{when: row.get(when) for when in best} for row in rows] == [
-            dict.fromkeys(best),
-            {when: f"{scores.max().item():.3f}" for when, scores in best.items()},
-            dict.fromkeys(best),
+        best = [f"best {scores.max().item():.3f}" for scores in (clean[1], changed[1])]
+        assert [rows[1]["without"], rows[1]["with"]] == best
+        counts = [
+            Counter(map(str, new.tolist())) - Counter(map(str, old.tolist()))
+            for old, new in zip(clean, changed, strict=True)
         ]
+        assert [row["new rows"] for row in rows] == [f"{count.total()} of 300" for count in counts]
         return
     assert [row["largest change"] for row in rows] == [
         pytest.approx((new.double() - old.double()).abs().max().item()) for old, new in zip(clean, changed, strict=True)
@@ -230,21 +253,27 @@ def check_gradients(names: Any, model: nn.Module, case: Case, clean: Any, monkey
     if case.frozen:
         assert all("mean |grad|" not in row for row in names["shown"].rows)
         return
+    leaves = {name: part for name, part in model.named_modules() if [*part.parameters()] and not [*part.children()]}
+    assert names["own"].layers == {name: part for name, part in leaves.items() if name != "spare"}
+    assert {row["call"].partition("#")[0] for row in names["shown"].rows} == {
+        n or "(root)" for n in names["own"].layers
+    }
+    name = case.layer if case.layer in leaves else [*names["own"].layers][-1]
     came: list[Tensor] = []
 
-    def keep(forward: Any, *args: Any) -> Tensor:
-        came.append(forward(*args))
-        came[0].retain_grad()
-        return came[0].clone()
+    def keep(forward: Any, *args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        came.append(find_tensors(output)[0])
+        came[-1].retain_grad()
+        return came[-1].clone() if isinstance(output, Tensor) else (came[-1].clone(), *output[1:])
 
-    layer = names["own"].layer
-    patch_forward(monkeypatch, layer, keep)
+    patch_forward(monkeypatch, leaves[name], keep)
     found = find_paths(model(*case.args, **case.kwargs), objects=False)  # without the caches of language models
-    outputs = [each for _, each in found if each.requires_grad]
-    torch.stack([each.max().float() for each in outputs]).sum().backward()
+    outputs = [each.float() for _, each in found if each.requires_grad]
+    sum(part.max() for each in outputs for part in each).backward()
     model.zero_grad()
     assert came[0].grad is not None
-    row = next(row for row in names["shown"].rows if row["call"] == (case.layer or "(root)"))
+    row = next(row for row in names["shown"].rows if row["call"] == (name or "(root)"))
     assert row["mean |grad|"] == pytest.approx(came[0].grad.double().abs().mean().item(), rel=1e-2)
 
 
@@ -310,13 +339,11 @@ def dropout() -> nn.Module:
         (compiled, (FIVE,), {}, "compiled, so torch can ignore new hooks. Pass the model that you compiled"),
         (scripted, (FOUR,), {}, "TorchScript, which runs only some hooks. Pass the model that you scripted"),
         (dropout, (FOUR,), {}, "in train mode, where dropout and batch norm change .* Call model.eval"),
-        (lambda: nn.LSTM(4, 2).eval(), (FOUR,), {}, "no layer for the hook: not the model itself .LSTM., because it"),
-        (lambda: nn.Linear(4, 2).eval(), (FOUR[0],), {}, r"because it returns the shape \(2,\), not 2 to 4 axes"),
         (lambda: nn.ReLU().eval(), (FOUR,), {}, "ReLU has no layer with weights"),
         (samples.digit_cnn, (), {}, "cannot run on these inputs: TypeError: .*images.* as in OwnModel.model, x."),
         (samples.digit_cnn, (FOUR,), {}, "cannot run on these inputs: RuntimeError: .*conv2d"),
         (samples.digit_cnn, (FIVE,), {"layer": "block9"}, "no layer 'block9'; did you mean 'block3'"),
-        (lambda: Reader().eval(), (torch.tensor([[1, 2]]),), {"layer": "lstm"}, "lstm .* a tuple, .*such as head"),
+        (lambda: Record().eval(), ({"x": FOUR},), {"layer": "spare"}, "spare .* not called in a pass. .*such as head"),
         (lambda: "resnet81", (), {}, "no model 'resnet81'; did you mean 'resnet18'"),
         (lambda: "zzz", (), {}, "no model 'zzz'; the names are photo, sentences, english, digits, resnet18, gpt2"),
         (lambda: [FOUR], (), {}, "You can also pass a model and its inputs"),
@@ -412,13 +439,21 @@ def test_empty_outputs_are_not_taken_for_no_effect(capsys: pytest.CaptureFixture
 
 def test_rows_that_are_sorted_by_score_are_not_compared_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     boxes, scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0.9, 0.4])
-    before = [{"boxes": boxes, "scores": scores}]
-    after = [{"boxes": boxes.flip(0), "scores": torch.tensor([0.8, 0.5])}]
+    labels = torch.tensor([3, 3])
+    before = [{"boxes": boxes, "scores": scores, "labels": labels}]
+    after = [{"boxes": boxes.flip(0), "scores": torch.tensor([0.8, 0.5]), "labels": torch.tensor([1, 1, 1])}]
     rows = OwnModel("digits").compare(before, after).rows
     assert "The rows are sorted by score" in capsys.readouterr().out
     assert rows == [
-        {"output": "[0]['boxes']", "shape": "(2, 2)"},
-        {"output": "[0]['scores']", "shape": "(2,)", "highest without": "0.900", "highest with": "0.800"},
+        {"output": "[0]['boxes']", "shape": "(2, 2)", "new rows": "0 of 2"},
+        {
+            "output": "[0]['scores']",
+            "shape": "(2,)",
+            "new rows": "2 of 2",
+            "without": "best 0.900",
+            "with": "best 0.800",
+        },
+        {"output": "[0]['labels']", "shape": "(2,) → (3,)", "new rows": "3 of 3", "without": "2 × 3", "with": "3 × 1"},
     ]
 
 
@@ -438,3 +473,83 @@ def test_a_picture_does_not_name_a_layer_that_it_cannot_know() -> None:
     with hookscope.capture(own.model, "block2") as seen:
         own.model(*own.args)
     assert own.name not in repr(own.draw(seen["block2"].output))
+
+
+class Words:
+    """Decodes a token as a letter."""
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(chr(97 + token) for token in ids)
+
+
+def test_the_last_row_of_logits_is_shown_and_the_row_that_changed_most() -> None:
+    own = OwnModel(language_models.gpt2(), kwargs=IDS, tokenizer=Words())
+    before = torch.zeros(2, 5, 20)
+    before[0, 4, 3] = 50
+    after = before.clone()
+    after[1, 2, 7] = 9
+    after[0, 4, 5] = 50
+    (row,) = own.compare({"logits": before}, {"logits": after}).rows
+    assert (row["without"], row["with"]) == ("next token: 'd', 100.0%", "next token: 'd', 50.0%")
+    assert row["largest change in"] == "sample 0, row 4"
+    after[0, 4, 5] = 4
+    (row,) = own.compare({"logits": before}, {"logits": after}).rows
+    assert row["largest change in"] == "sample 1, row 2"
+    assert row["rows with another highest"] == "1 of 10"
+
+
+def test_what_a_comparison_cannot_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    kwargs = {"input_ids": IDS["input_ids"][:1, :1], "output_hidden_states": True}
+    run_cell("03", lambda: OwnModel(language_models.llama(), kwargs=kwargs, layer="model.layers.0"))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "It has one position on axis 1: reversing it changes nothing." in said
+    assert said.count("was stored before the hook could change it") == 1
+    assert "['hidden_states'][1] was stored" in said
+    assert "['past_key_values'] (DynamicCache) is not compared." in said
+
+
+def test_a_pre_hook_on_integers_is_refused_in_its_chapter_only() -> None:
+    args = torch.tensor([[1, 2]])
+    for number in set(CELLS) - {"04"}:
+        run_cell(number, lambda: OwnModel(Reader().eval(), args, layer="words"))
+    with pytest.raises(
+        OwnModelError, match=r"words .Embedding. gets no dense floating-point tensor.*such as head, lstm"
+    ):
+        run_cell("04", lambda: OwnModel(Reader().eval(), args, layer="words"))
+
+
+def test_many_layers_are_printed_in_one_line() -> None:
+    own = OwnModel(language_models.llama(), kwargs=IDS)
+    assert repr(own.layers).startswith("21 layers: model.embed_tokens, model.layers.*.input_layernorm (2), ")
+
+
+@pytest.mark.parametrize(
+    ("build", "args", "axes"),
+    [
+        (Reader, (torch.tensor([[1, 5, 2]]),), ("token", "feature")),
+        (lambda: nn.Sequential(nn.Conv1d(1, 3, 2)), (torch.ones(2, 1, 4),), ("channel", "position")),
+        (lambda: nn.Sequential(nn.Linear(4, 2)), (torch.ones(2, 1, 4),), ("row", "column")),
+        (lambda: nn.Sequential(nn.Linear(4, 2)), (FOUR,), ("row", "feature")),
+    ],
+)
+def test_a_picture_says_what_its_rows_are(build: Any, args: Any, axes: tuple[str, str]) -> None:
+    shown = run_cell("00", lambda: OwnModel(build().eval(), *args))["shown"]
+    assert f"Each row is one {axes[0]}, each column one {axes[1]}." in shown.caption
+    assert [*shown.rows[0]] == [axes[0], "min", "max", "mean"]
+
+
+def test_one_huge_value_does_not_set_the_colors(capsys: pytest.CaptureFixture[str]) -> None:
+    own = OwnModel("digits")
+    calm = torch.linspace(-1, 1, 40).reshape(1, 5, 8)
+    huge = calm.clone()
+    huge[0, 0, 0] = 1e6
+    shown = own.draw(huge)
+    assert "1 of 40 cells lie outside the scale" in shown.caption
+    assert "outside" not in own.draw(calm).caption
+    assert "from -0.9487 to 1." in shown.alt
+    assert shown.rows[0]["max"] == 1e6
+
+
+def test_a_picture_of_the_first_of_several_calls_says_it() -> None:
+    shown = run_cell("00", lambda: OwnModel(Record().eval(), {"x": FOUR}, layer="twice"))["shown"]
+    assert "from call 1 of 2" in shown.caption
