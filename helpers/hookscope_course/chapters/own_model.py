@@ -18,7 +18,7 @@ from hookscope.model_inputs import check_kwargs
 from hookscope.pictures import Picture, Table
 from hookscope.pytree import Path, find_paths, find_tensors, keystr, replace_at
 from hookscope_course.chapters.named_models import OwnModelError, load_model, say
-from hookscope_course.chapters.own_outputs import Comparison, draw_rows, find_first, find_ranked, list_tensors
+from hookscope_course.chapters.own_outputs import OutputComparison, draw_rows, find_first, find_ranked, list_tensors
 
 __all__ = ["OwnModel", "OwnModelError"]
 
@@ -29,7 +29,7 @@ class _Layers(dict[str, nn.Module]):
     """Layers by name; shown as one name for each kind, with `*` for the numbers."""
 
     def __repr__(self) -> str:
-        kinds = Counter(re.sub(r"\b\d+\b", "*", name) or "(root)" for name in self)
+        kinds = Counter(re.sub(r"\d+(?=\.|$)", "*", name) or "(root)" for name in self)
         return f"{len(self)} layers: " + ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
 
 
@@ -55,7 +55,7 @@ class OwnModel:
         >>> own = OwnModel("digits")
         DigitCNN: the hook goes on block1.conv (Conv2d), which returns the shape (1, 16, 28, 28).
         >>> own.layers
-        7 layers: block*.conv (3), block*.norm (3), head.linear
+        4 layers: block*.conv (3), head.linear
 
     """
 
@@ -216,7 +216,7 @@ class OwnModel:
                 "The rows are sorted by score, so row 0 can be another object with the hook. See how many rows are new."
             )
         mask, generates = self.kwargs.get("attention_mask"), getattr(self.model, "can_generate", bool)()
-        comparison = Comparison(self._classes, self._tokenizer, mask, generates)
+        comparison = OutputComparison(self._classes, self._tokenizer, mask, generates)
         rows = [comparison.compare(name, first.get(name), last.get(name), name in ranked) for name in first | last]
         return Table(rows, caption=f"The output of {self.title}, without the hook and with it")
 
@@ -231,9 +231,8 @@ class OwnModel:
             if any(tensor is old for old, _ in changes):
                 say(f"{keystr(path)} was stored before the hook could change it, so it does not show the change.")
         shown = {path[:1] for path, _ in find_paths(after, objects=False)}
-        for path in dict.fromkeys(path[:1] for path, _ in find_paths(after)):
-            if path not in shown:
-                say(f"{keystr(path)} ({type(path[0].get(after)).__name__}) is not compared.")
+        for path in dict.fromkeys(path[:1] for path, _ in find_paths(after) if path[:1] not in shown):
+            say(f"{keystr(path)} ({type(path[0].get(after)).__name__}) is not compared.")
 
     def draw(self, *outputs: Tensor) -> Picture:
         """Draw what the first call returned: a map for each channel of an image; else the first sample in one map."""

@@ -15,13 +15,13 @@ from hookscope.pictures import Picture
 from hookscope.pictures.heatmap import draw_heatmap
 from hookscope.pytree import Path, find_paths, keystr
 
-__all__ = ["Comparison", "draw_rows", "find_first", "find_ranked", "list_tensors"]
+__all__ = ["OutputComparison", "draw_rows", "find_first", "find_ranked", "list_tensors"]
 
 _ROWS, _COLUMNS = 64, 200  # of a heat map
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OutputComparison:
     """Compares two tensors of an output, in one row of a table.
 
     Attributes:
