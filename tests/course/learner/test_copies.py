@@ -300,8 +300,9 @@ assert main(["progress", "--to", {str(tmp_path / "course")!r}]) == 0
 print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    first, second, *_, last = done.stdout.splitlines()
+    first, where, second, *_, last = done.stdout.splitlines()
     assert first == f"Your copy of the course is ready: {len(copies.list_chapters(NOTEBOOKS))} notebooks."
+    assert str(tmp_path / "course") in where
     assert second.startswith("0 of ")
     assert last == "False", "it would take seconds"
 
