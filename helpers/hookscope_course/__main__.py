@@ -93,6 +93,8 @@ def _write_handout(options: Options, more: list[str]) -> None:
 
     pages = write_handout(options.chapters, options.to)
     print(f"{options.to}: {len(pages)} chapter{'s' * (len(pages) != 1)}, without solutions")
+    way = "install the same wheel" if IS_INSTALLED else "see docs/install.md"
+    print(f"Learners also need the course to run them: {way}")
 
 
 def _strip_notebooks(options: Options, more: list[str]) -> int:

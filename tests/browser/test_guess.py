@@ -194,7 +194,7 @@ def test_nothing_tells_the_answer_until_it_is_given_and_a_restart_keeps_all(lab:
     expect(again).to_contain_text("What does forward get, then?")
     for told in ("it is a list", "{'the': 'list'}", "creates a new tuple", "wraps anything else in a tuple"):
         expect(outputs.filter(has_text=told)).to_have_count(0)
-    waiting = outputs.filter(has_text="this output appears when your guess is compared")
+    waiting = outputs.filter(has_text="This output appears when the question is answered")
     expect(waiting).to_have_count(3)
     for closed in page.locator(".jp-Placeholder-content").all():
         closed.click()

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-WAITING = "Go on: this output appears when your guess is compared with the answer, a few cells below."
+WAITING = (
+    "This output appears when the question is answered. Go on to the cell that compares your guess. If your guess was "
+    "wrong, choose again there, or show the answer."
+)
 """Stands below a cell whose output would tell the answer of an open question."""
 _TEXT = "text/plain"
 
