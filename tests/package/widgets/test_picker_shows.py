@@ -59,7 +59,7 @@ def test_a_call_of_a_shared_module_and_a_part_of_a_tuple() -> None:
     assert (picker.call, picker.calls) == (1, 1)
     lstm = LayerPicker(nn.LSTM(4, 5, batch_first=True), torch.randn(2, 7, 4))
     assert lstm.parts == ["[0]", "[1][0]", "[1][1]"]
-    assert "tokens" in lstm.caption
+    assert "(N, rows, columns), as one map" in lstm.caption
     lstm.part = "[1][0]"
     assert lstm.activation.shape == (1, 2, 5)
 
