@@ -15,6 +15,7 @@ import nbformat
 import pytest
 from jupyterlab_server.config import get_federated_extensions
 
+from hookscope.error_pages import SITE
 from hookscope_course.__main__ import main
 from hookscope_course.classroom import projector, slides
 from hookscope_course.classroom.slide_order import order_slides, split_into_slides
@@ -83,6 +84,7 @@ def test_every_line_of_the_sections_is_there_once_and_no_exercise(path: Path) ->
             assert re.sub(r"^q1, .* = exercises\(\d+\)\n*", "", cell.source) in source
     assert ".check(" not in source
     assert "### Exercise" not in source
+    assert "Fast track" not in source
     assert not [line for line in secrets(path) if line in source]
 
 
@@ -168,7 +170,10 @@ def test_a_hand_out_holds_the_learners_edition_and_no_solution(tmp_path: Path, n
             pages = {Path(one).name: packed.read(one) for one in packed.namelist()}
     else:
         pages = {one.name: one.read_bytes() for one in to.iterdir()}
-    assert sorted(pages) == ["02_call_order.ipynb", "04_pre_hooks.ipynb"]
+    assert sorted(pages) == ["02_call_order.ipynb", "04_pre_hooks.ipynb", "README.md"]
+    first = pages["README.md"].decode()
+    assert "- `02_call_order.ipynb`: 02 · Call order\n" in first
+    assert f"{SITE}/install.html" in first
     for path in (CHAPTERS[2], CHAPTERS[4]):
         found = secrets(path)
         assert found

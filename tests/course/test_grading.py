@@ -537,7 +537,12 @@ def test_what_cannot_be_graded_has_a_blank_and_a_reason_and_keeps_nobody_from_a_
     (tmp_path / "source" / "02_call_order").mkdir(parents=True)
     with grading._open_gradebook(tmp_path) as book:
         book.add_assignment("02_call_order")
-    page = json.dumps({"nbformat": 4, "cells": [], "metadata": {"widgets": {}}})
+    cells = make_assignment(2)["cells"]
+    page, chapter = (
+        json.dumps({"nbformat": 4, "cells": kept, "metadata": {"widgets": {}}})
+        for kept in (cells, [cell for cell in cells if not cell["id"].endswith("-answer")])
+    )
+    hand_in(tmp_path, "cora", chapter)
     for student in ("anna", "Müller, Anna", "eve", "zoe-Mu\u0308ller"):
         hand_in(tmp_path, student, page)
     (hand_in(tmp_path, "ben", None) / "02_call_order (1).ipynb").touch()
@@ -548,10 +553,11 @@ def test_what_cannot_be_graded_has_a_blank_and_a_reason_and_keeps_nobody_from_a_
     with (tmp_path / "grades.csv").open(encoding="utf-8", newline="") as file:
         rows = {(row["student_id"], row["assignment"]): row for row in csv.DictReader(file)}
     assert {key[0]: row["score"] for key, row in rows.items() if key[1] == "02_call_order"} == {
-        "anna": "0.0", "ben": "", "dan": "", "eve": "", "Müller, Anna": "", "zoe-Mu\u0308ller": "0.0",
+        "anna": "0.0", "ben": "", "cora": "", "dan": "", "eve": "", "Müller, Anna": "", "zoe-Mu\u0308ller": "0.0",
     }  # fmt: skip
     for student, reason in (
         ("ben", "there is '02_call_order (1).ipynb'"),
+        ("cora", "has no answer cell of the assignment. It may be a chapter of the course"),
         ("dan", "timestamp.txt has no time"),
         ("eve", "nbgrader autograde: \ufffd[2Jcrash, of course"),
         ("Müller, Anna", "cannot be a student's name for nbgrader. Rename the folder"),
@@ -562,7 +568,7 @@ def test_what_cannot_be_graded_has_a_blank_and_a_reason_and_keeps_nobody_from_a_
             for line in said
         )
     assert rows["anna", "my_own"]["reason"] == f"there is no assignment my_own in {tmp_path / 'source'}"
-    assert seen == ["--student=anna: 2", "--student=eve: 5", "--student=zoe-Mu\u0308ller: 6"]
+    assert seen == ["--student=anna: 2", "--student=eve: 6", "--student=zoe-Mu\u0308ller: 7"]
     assert (tmp_path / "submitted" / "anna" / "02_call_order" / "02_call_order.ipynb").read_text() == page
     assert "widgets" not in (tmp_path / "stripped" / "anna" / "02_call_order" / "02_call_order.ipynb").read_text()
 

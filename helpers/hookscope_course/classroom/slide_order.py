@@ -14,13 +14,15 @@ _STARTS = re.compile(r"^(?=#{1,2} |\*\*(?:Predict|Run|See|Why)\.\*\*)", re.MULTI
 """Where a slide begins in the text: at a heading, and at each of the four steps."""
 _ELSEWHERE = re.compile(r"\[([^\]]*)\]\((?!\w+:)[^)]*\)")
 """A link to another page of the course, which is not in the folder of a class."""
-_LEADS_AWAY = re.compile(r"^(?:← .*|\[all chapters\]\([^)]*\).*)$| \[Run it on [^\]]*\]\([^)]*\)\.", re.MULTILINE)
-"""What is nothing but such links: the chapters before and after, and where a claim runs."""
+_LEADS_AWAY = re.compile(
+    r"^(?:← .*|\*Fast track\*|\[all chapters\]\([^)]*\).*)$| \[Run it on [^\]]*\]\([^)]*\)\.", re.MULTILINE
+)
+"""What is nothing but such links, and what only people need who learn alone: the mark of the fast track."""
 _EXERCISES = re.compile(r"^q1\b.* = exercises\(.*\)\n*")
 """What brings the exercises, at the top of a cell that may do more."""
 _KEYS = (
-    "*Keys: Page Down, Page Up and Shift+Enter always move and run the slides. Arrows and Space do so, too, until a "
-    "figure has the focus.*"
+    "*Keys: Page Down or a clicker runs the next cell or moves on; Page Up moves back. Arrows and Space do so, too, "
+    "until a figure has the focus.*"
 )
 _LINES = 22
 """As many lines of code as can be read from the last row at once."""
@@ -74,7 +76,7 @@ def _split_cells(cells: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     exercises = False
     for cell in cells:
         source = "".join(cell["source"])
-        if {"solution", "edition", "exercise", "question", "hint", "stop"} & set(get_tags(cell)):
+        if {"solution", "edition", "exercise", "question", "hint", "stop", "fast_track"} & set(get_tags(cell)):
             continue
         if cell["cell_type"] == "code":
             asks = _EXERCISES.match(source)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -244,12 +245,29 @@ def _grade_one(course: Path, name: str, student: str, unconfined: bool) -> str:
         (course / "stripped").mkdir(mode=0o700, exist_ok=True)
         copy.mkdir(parents=True)
         strip_file(folder / f"{name}.ipynb", copy / f"{name}.ipynb")
+        _check_answer_cells(copy / f"{name}.ipynb", name)
         if when := _read_timestamp(folder):
             (copy / "timestamp.txt").write_text(when, encoding="ascii")
         _run_nbgrader(course, *command, f"--Judge.unconfined={unconfined}", seconds=seconds)
     except Exception as error:  # whatever is wrong with one submission, all others are graded
         return str(error) or type(error).__name__
     return ""
+
+
+def _check_answer_cells(page: Path, name: str) -> None:
+    """Refuse a notebook of the course itself: it has the assignment's file name, and nbgrader would give it 0 points.
+
+    Raises:
+        NotebookError: no cell is an answer of the assignment.
+
+    """
+    answers = {f"{text.name}-answer" for text in read_exercises(folder_of(int(name[:2])) / "exercises.md")}
+    cells = json.loads(page.read_text(encoding="utf-8"))["cells"]
+    if not any(cell["metadata"].get("nbgrader", {}).get("grade_id") in answers for cell in cells):
+        raise NotebookError(
+            f"{name}.ipynb has no answer cell of the assignment. It may be a chapter of the course, which has the same "
+            f"file name. The student should copy the answers into release/{name}/{name}.ipynb and hand in that notebook"
+        )
 
 
 def _read_timestamp(folder: Path) -> str:

@@ -66,7 +66,8 @@
       }
     }
 
-    /** Go on, or back: within a cell that is taller than the screen, to the next cell, to the next slide. */
+    /** Go on, or back: within a cell that is taller than the screen, to the next cell, to the next slide. A cell that has
+     * not run yet runs first: the cells below need it, and a clicker has no Shift+Enter. */
     async function go(direction) {
       const { activeCell, outerNode } = notebook();
       const cell = activeCell.node.getBoundingClientRect(), screen = outerNode.getBoundingClientRect();
@@ -75,6 +76,9 @@
         outerNode.scrollBy({ top: (direction === "forward" ? 1 : -1) * Math.min(rest, 0.85 * screen.height) });
         return;
       }
+      const { model } = activeCell;
+      const waits = model.type === "code" && model.executionCount === null && activeCell !== ran;
+      if (direction === "forward" && waits) return run();
       await app.commands.execute(`deck:${direction}`);
       const { node } = notebook().activeCell;
       const fits = node.clientHeight <= outerNode.clientHeight;
