@@ -190,6 +190,7 @@ BEGINNINGS = (
 """Nine texts to steer; with the vector of the chapter at strength -2, three of them continue with bad news."""
 
 
+@pytest.mark.slow  # the cells of 16.6 are the same runs; `make check` runs this one when the lesson changes
 def test_what_steers_smollm2(says):
     says(
         "SmolLM2 from chapter 14 reads four kind texts and four unkind ones.",

@@ -211,9 +211,9 @@ class FigurePage:
         self.width(PANE[0])
         return cut
 
-    def axe(self, selector: str = ".hookscope") -> list[str]:
+    def axe(self, selector: str = ".hookscope", only: str = "") -> list[str]:
         """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
-        return axe(self.page, selector)
+        return axe(self.page, selector, only)
 
     def pixels(self, selector: str) -> str:
         """Return the pixels of an <img>, as a data URL: equal for equal pictures only."""

@@ -77,9 +77,17 @@ def measure_boxes(*parts: Locator) -> list[dict[str, float]]:
     return found
 
 
-def axe(page: Page, selector: str = "html") -> list[str]:
-    """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
-    rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+def axe(page: Page, selector: str = "html", only: str = "") -> list[str]:
+    """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each.
+
+    Args:
+        page: what is looked at.
+        selector: the part of it.
+        only: one rule; all of WCAG A and AA otherwise.
+
+    """
+    kinds = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+    rules = {"runOnly": {"type": "rule", "values": [only]} if only else kinds}
     found = Axe().run(page, context=selector, options=rules).response["violations"]
     return [f"{rule['id']}: {node['html'][:120]} {node['failureSummary']}" for rule in found for node in rule["nodes"]]
 

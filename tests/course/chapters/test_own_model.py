@@ -133,7 +133,7 @@ CASES = {
 
 def mark_slow(name: str) -> Any:
     """A name; if its model takes seconds in each chapter, with the mark of a slow test."""
-    return pytest.param(name, marks=pytest.mark.slow) if name in ("detector", "sentences") else name
+    return pytest.param(name, marks=pytest.mark.slow) if name in ("detector", "sentences", "english") else name
 
 
 def run_cell(number: str, choose: Callable[[], OwnModel]) -> dict[str, Any]:

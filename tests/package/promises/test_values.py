@@ -36,6 +36,7 @@ from tests.shared.table_checks import check_each
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, checkpoints and the like
 LARGE = ("densenet121", "faster r-cnn", "mobilenet_v3_small", "resnet18", "vgg16", "vit_b_16")
+SLOW = {"faster r-cnn": pytest.mark.slow, "densenet121": pytest.mark.slow}  # the others have what is in them
 
 # --- capture
 
@@ -47,7 +48,7 @@ WAYS: dict[str, tuple[str, dict[str, bool]]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*MODELS, "catching"])
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=SLOW.get(name, ())) for name in MODELS), "catching"])
 def test_a_capture_has_each_call_and_changes_nothing(name: str) -> None:
     def check_way(way: str) -> None:
         mode, options = WAYS[way]
@@ -219,7 +220,6 @@ def test_a_profile_counts_the_calls_of_each_layer(name: str) -> None:
 # --- edit: what hooks written by hand do, for every verb
 
 ENDS = ("output", "input", "grad")
-SLOW = {"faster r-cnn": pytest.mark.slow, "densenet121": pytest.mark.slow}  # the others have what is in them
 
 
 def fitting(name: str, calls: list[EditableCall], to: str, number: int, kind: str) -> Spec | None:

@@ -32,7 +32,7 @@ def test_every_layer_of_a_model_can_be_picked_and_is_what_capture_gives() -> Non
     assert len(pictures) > len(seen) / 2
 
 
-@pytest.mark.parametrize("name", [name for name in list(MODELS)[:16] if name != "faster r-cnn"])
+@pytest.mark.parametrize("name", [name for name in list(MODELS)[:16] if name not in ("faster r-cnn", "densenet121")])
 @pytest.mark.filterwarnings("ignore:hookscope. hooks switch off")
 def test_awkward_models_can_be_walked_through(name: str) -> None:
     model, args, kwargs = MODELS[name]()
