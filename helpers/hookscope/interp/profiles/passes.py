@@ -164,18 +164,19 @@ class PassRunner:
             took = time.perf_counter_ns() - start
         return forward / 1e9, took / 1e9, LayerTotals(spans)
 
-    def count_flops(self) -> tuple[CallSpans, bool]:
-        """Count FLOPs and bytes in a pass, and return whether torch could count FLOPs."""
+    def count_flops(self) -> tuple[CallSpans, ModuleMap[None] | None]:
+        """Count FLOPs and bytes in a pass; also return the layers with an operation that torch cannot count, or None."""
         from hookscope.interp.profiles.flops import FlopCounter
 
         counter = FlopCounter()
         try:
             spans = self._count(counter.get_total_flops, counter)
             self.notes += counter.notes(self._names)
-            return spans, True
+            left_out = [span for found in counter.left_out.values() for span in found if span is not None]
+            return spans, ModuleMap((span.module, None) for span in left_out)
         except Exception as error:  # some operations fail under a dispatch mode
             self.notes.append(f"FLOPs were not counted, because torch.utils.flop_counter raised {type(error).__name__}")
-            return self._count(lambda: 0, None), False
+            return self._count(lambda: 0, None), None
 
     def _count(self, read: Callable[[], int], mode: Any) -> CallSpans:
         args, kwargs = self._inputs()

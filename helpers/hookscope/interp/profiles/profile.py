@@ -97,7 +97,7 @@ def profile(
             pairs.append((job.time_plain(), job.time_hooked()))
             if repeats is None and len(pairs) >= _FEW and time.perf_counter() - began > _ENOUGH:
                 break
-        counted, flops = job.count_flops()
+        counted, uncounted = job.count_flops()
         saved = job.count_saved()
         late = [name for module, name in Modules(model).names.items() if module not in modules.names]
     if late:
@@ -105,7 +105,7 @@ def profile(
             f"layer {late[0]!r}{' and others' if late[1:] else ''} came into the model in a pass, so the costs count "
             "for the layer around it. Create it in __init__"
         )
-    return _build_profile(modules, job, pairs, counted, flops, saved)
+    return _build_profile(modules, job, pairs, counted, uncounted, saved)
 
 
 def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats: object, warmup: object) -> None:
@@ -154,7 +154,7 @@ def _build_profile(
     job: PassRunner,
     pairs: list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]],
     counting: CallSpans,
-    could_count: bool,
+    uncounted: ModuleMap[None] | None,
     saving: tuple[ModuleMap[int], CallSpans] | None,
 ) -> Profile:
     sums, counts = [timed[2] for _, timed in pairs], LayerTotals(counting)
@@ -167,8 +167,10 @@ def _build_profile(
     def seconds(what: str, module: nn.Module) -> Time:
         return Time(tuple(getattr(each, what).get(module, 0) / 1e9 for each in sums if module in each.calls))
 
-    def number(counts: ModuleMap[int], module: nn.Module, known: bool) -> int | None:
-        return counts.get(module, 0) if known else None
+    def flops(counts: ModuleMap[int], module: nn.Module, known: bool = True) -> int | None:
+        found = counts.get(module, 0)
+        # 0 beside an operation that was left out would be read as "it computes nothing".
+        return None if uncounted is None or not known or (not found and module in uncounted) else found
 
     layers: dict[str, LayerProfile] = {}
     for module, ours in calls.items():
@@ -181,14 +183,14 @@ def _build_profile(
             forward_self=seconds("forward_self", module),
             backward=seconds("backward", module) if back else None,
             backward_self=seconds("backward_self", module) if back else None,
-            flops=number(counts.forward, module, could_count),
-            flops_self=number(counts.forward_self, module, could_count),
-            backward_flops=number(counts.backward, module, back and could_count),
-            backward_flops_self=number(counts.backward_self, module, back and could_count),
+            flops=flops(counts.forward, module),
+            flops_self=flops(counts.forward_self, module),
+            backward_flops=flops(counts.backward, module, back),
+            backward_flops_self=flops(counts.backward_self, module, back),
             parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
             outputs=sum(bytes_of(tensor) for span in ours for tensor in find_tensors(span.outputs)),
             saved=None if saved is None or saved[1].get(module, 0) != len(ours) else saved[0][module],
-            gradients=number(counts.gradients, module, back),
+            gradients=counts.gradients.get(module, 0) if back else None,
         )
     times: dict[str, Time | None] = {
         "forward": Time(tuple(timed[0] for _, timed in pairs)),
