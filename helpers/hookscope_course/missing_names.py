@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 __all__ = ["explain_missing_names", "write_startup"]
@@ -25,8 +25,14 @@ def explain_missing_names() -> None:
     def explain(shell: Any, kind: type[BaseException], error: BaseException, trace: TracebackType, **how: Any) -> None:
         shell.showtraceback((kind, error, trace), **how)
         name = getattr(error, "name", None) or ""
-        # The first code cell of each page imports something of the course.
-        print(hint(name, _is_in_guess(trace)) if _has_imports(shell.user_ns) else RESTARTED)
+        if function := _find_function(name, shell.user_ns):
+            print(
+                f"`{name}` exists only inside `{function}`, while it runs. Create a list before `{function}`, as in "
+                f"kept = [], and write kept.append({name}) in the function. Then use kept[0] here."
+            )
+        else:
+            # The first code cell of each page imports something of the course.
+            print(hint(name, _is_in_guess(trace)) if _has_imports(shell.user_ns) else RESTARTED)
 
     get_ipython().set_custom_exc((NameError,), explain)
 
@@ -50,6 +56,16 @@ def hint(name: str, is_guess: bool = False) -> str:
     if is_guess:
         return f"`{name}` is not defined. If you mean text, put it in quotes: {name!r}."
     return f"`{name}` is not defined. Run the cells above this one: Run → Run All Above Selected Cell."
+
+
+def _find_function(name: str, names: dict[str, Any]) -> str:
+    """Return the function of a cell that has a local variable of this name, as a hook that keeps its output; or ""."""
+    for label, each in names.items():
+        if isinstance(each, FunctionType) and each.__module__ == "__main__":
+            code = each.__code__
+            if name in code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]:
+                return label
+    return ""
 
 
 def _has_imports(names: dict[str, Any]) -> bool:
