@@ -99,20 +99,27 @@ def make_pages() -> dict[str, str]:
     left = {*hookscope.__all__} - named - {*_MODULES}
     if left or named - {*hookscope.__all__}:
         raise LookupError(f"reference.py does not place: {', '.join(sorted(left | named - {*hookscope.__all__}))}")
-    made = {}
-    for title, (words, names) in _PAGES.items():
-        made["_".join(title.lower().replace(",", "").split())] = _page(title, words, hookscope, names)
+    made, tables = {}, []
+    rooms = {title: ("_".join(title.lower().replace(",", "").split()), words, hookscope, [*names])
+             for title, (words, names) in _PAGES.items()}  # fmt: skip
     for name, (title, words, module) in _MODULES.items():
-        made[name] = _page(title, words, module, [each for each in module.__all__ if callable(getattr(module, each))])
+        rooms[title] = name, words, module, [each for each in module.__all__ if callable(getattr(module, each))]
+    for title, (page, words, module, names) in rooms.items():
+        made[page] = _page(title, words, module, names)
+        listed = "\n".join(f"   {name}" for name in names)
+        tables.append(
+            f".. rubric:: :doc:`{title} <{page}>`\n\n.. currentmodule:: {module.__name__}\n\n"
+            f".. autosummary::\n   :nosignatures:\n\n{listed}\n\n"
+        )
     rows = "\n".join(f"   {name}" for name in made)
     head = _title("Reference of the package") + (
         "Everything that ``import hookscope`` gives. Each example is run by the tests.\n\n"
-        f".. toctree::\n   :maxdepth: 2\n\n{rows}\n"
+        f"{''.join(tables)}.. toctree::\n   :hidden:\n\n{rows}\n"
     )
     return {"index": head, **made}
 
 
-def _page(title: str, words: str, module: ModuleType, names: tuple[str, ...] | list[str]) -> str:
+def _page(title: str, words: str, module: ModuleType, names: list[str]) -> str:
     parts = [_title(title), f"{words}\n\n"]
     for name in names:
         thing = getattr(module, name)
@@ -123,14 +130,16 @@ def _page(title: str, words: str, module: ModuleType, names: tuple[str, ...] | l
             parts.append(f".. autoclass:: {name}\n   :members:\n\n")
         elif callable(thing):
             parts.append(f".. autofunction:: {name}\n\n")
+            if results := _RESULTS.get(name):
+                parts.append(f"Returns: :class:`~{results[0].__module__}.{results[0].__name__}`, described below.\n\n")
         else:  # autodoc would take the text before a colon for its type
             text = textwrap.indent(inspect.cleandoc(type(thing).__doc__ or ""), "   ")
             parts.append(f".. py:data:: {name}\n\n{text}\n\n")
-        parts += [_document_result(each, name) for each in _RESULTS.get(name, ())]
+        parts += [_document_result(each, name, at) for at, each in enumerate(_RESULTS.get(name, ()))]
     return "".join(parts)
 
 
-def _document_result(result: type, by: str) -> str:
+def _document_result(result: type, by: str, at: int) -> str:
     """What a call returns: a table of its public members, then each of them."""
     members = list_members(result)
     listed = "\n".join(f"   ~{result.__name__}.{member}" for member in members)
@@ -139,7 +148,7 @@ def _document_result(result: type, by: str) -> str:
     others = ", ".join(name for name in dir(result) if not name.startswith("_") and name not in members)
     return (
         f".. currentmodule:: {result.__module__}\n\n{_title(result.__name__, '~')}"
-        f"Part of what :func:`hookscope.{by}` gives you.\n\n{table}"
+        f"{'Part of what' if at else 'What'} :func:`hookscope.{by}` returns.\n\n{table}"
         f".. autoclass:: {result.__name__}()\n   :members: {', '.join(members)}\n   :inherited-members:\n"
         f"   :exclude-members: {others}\n\n"
     )
