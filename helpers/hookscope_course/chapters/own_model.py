@@ -11,6 +11,7 @@ from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 import hookscope
 from hookscope.captures import Capture
@@ -88,6 +89,8 @@ class OwnModel:
         does += "" if issubclass(what, Tensor) else f"a {what.__name__} with a first tensor of "
         shape = tuple(self.pick(calls[0].output).shape)
         say(f"{self.title}: the hook goes on {self._describe(self.name)}, which {does}the shape {shape}.")
+        if any(isinstance(each, PackedSequence) for each in (calls[0].output, *_items(calls[0].output))):
+            say("It is a PackedSequence: step 0 of all sequences comes first, then step 1 of all, and so on.")
 
     @property
     def args(self) -> Any:
@@ -124,9 +127,16 @@ class OwnModel:
                 self.model(*self.args, **self.kwargs)
         except Exception as error:
             said = f"{type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}"
+            only = self._inputs[0][0] if len(self._inputs[0]) == 1 and not self._inputs[1] else None
+            way = "Pass what you pass when you call the model, as in OwnModel(model, x)"
+            if isinstance(only, Mapping):
+                way = "You passed a dict as one argument; if its keys are names of arguments, pass it as kwargs="
+            elif isinstance(only, tuple | list):
+                way = (
+                    f"You passed a {type(only).__name__} as one argument; to pass its items, write OwnModel(model, *it)"
+                )
             raise OwnModelError(
-                f"{self.title} cannot run on these inputs: {said}. Pass what you pass when "
-                "you call the model, as in OwnModel(model, x) or OwnModel(model, kwargs={'input_ids': ids})."
+                f"{self.title} cannot run on these inputs: {said}. {way}. Names go into kwargs={{'input_ids': ids}}."
             ) from error
         self.layers = _Layers((name, self.model.get_submodule(name)) for name in seen if name in names)
         return seen
@@ -168,17 +178,28 @@ class OwnModel:
             if not isinstance(module := self.model.get_submodule(name), (nn.ModuleList, nn.ModuleDict))
         }
 
-    def find_kinds(self, layers: list[nn.Module]) -> list[str]:
-        """List the kinds of hooks that all these layers take; runs the model to see whether full backward hooks do."""
+    def choose_hooks(self, layers: list[nn.Module]) -> tuple[list[nn.Module], list[str]]:
+        """Leave out modules that take no full backward hook, as a pass shows; also list the kinds of hooks.
+
+        If the layer itself takes none, all modules stay, with forward hooks alone.
+        """
         kinds = ["forward_pre", "forward", "full_backward_pre", "full_backward"]
+        fit = [layer for layer in layers if self._takes(layer, kinds)]
+        if out := [layer for layer in layers if layer not in fit]:
+            names = ", ".join(self._describe(name) for name in hookscope.find_layers(self.model, *out))
+            how = f"{'are' if out[1:] else 'is'} left out"
+            if self.layer in out:
+                fit, kinds, how = layers, kinds[:2], "can have no full backward hook, so you see the forward hooks"
+            say(f"{names} {how}: with full backward hooks there, torch refuses an in-place operation.")
+        return fit, kinds
+
+    def _takes(self, layer: nn.Module, kinds: list[str]) -> bool:
         try:
-            with hookscope.record(self.model, *layers, kinds=kinds):
+            with hookscope.record(self.model, layer, kinds=kinds):
                 self.model(*self.args, **self.kwargs)
         except hookscope.FullBackwardHookError:
-            names = ", ".join(self._describe(name) for name in hookscope.find_layers(self.model, *layers))
-            say(f"No full backward hook can go on {names}, because a tensor of them is changed in place.")
-            return kinds[:2]
-        return kinds
+            return False
+        return True
 
     def pick(self, value: Any) -> Tensor:
         """Return the first dense floating-point tensor of an output, which can be a tuple or a dict."""
@@ -239,6 +260,8 @@ class OwnModel:
         output = outputs[0].detach()
         often = f" from call 1 of {len(outputs)}" if len(outputs) > 1 else ""
         title = f"{self.title}: an output of the shape {tuple(output.shape)}{often}"
+        if output.dim() > 2 and len(output) > 1:
+            title += ", sample 0"
         if output.dim() > 3:
             title += ", at 0 on axis 2" * (output.dim() > 4)
             return hookscope.feature_grid(output[(slice(None),) * 2 + (0,) * (output.dim() - 4)], title=title)
@@ -283,6 +306,10 @@ class OwnModel:
             row: dict[str, object] = {"pitfall": pitfall, "layers": len({*names})}
             rows.append(row | ({"for example": self._describe(names[0]), "what to do": advice} if names else {}))
         return Table(rows, caption=f"{self.title}: the pitfalls in its layers")
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else ()
 
 
 def _refuse_model(title: str, model: nn.Module) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hookscope.pictures import Picture
@@ -61,12 +60,12 @@ class OutputComparison:
         return row
 
     def _compare_logits(self, old: Tensor, new: Tensor, change: Tensor, real: Tensor, sure: bool) -> dict[str, object]:
-        """Compare the last row of the first text; without an axis of rows, the sample that changed most."""
+        """Compare the sample that changed most; of a text or a sound, its last row."""
         most = [int(at) for at in torch.unravel_index(change.argmax(), change.shape)[:-1]]
         shown, word, differ = most, f"sample {most[0]}: " * (len(old) > 1), old.argmax(-1) != new.argmax(-1)
         if old.dim() == 3:
-            shown, differ = [0, int(real[0].nonzero().max())], differ[real]
-            word = "next token: " if self.generates else f"row {shown[1]}: "
+            shown, differ = [most[0], int(real[most[0]].nonzero().max())], differ[real]
+            word += "next token: " if self.generates else f"row {shown[1]}: "
         row: dict[str, object] = {
             when: word + self._name_best(tensor[tuple(shown)], sure)
             for when, tensor in (("without", old), ("with", new))
@@ -133,12 +132,12 @@ def draw_rows(values: Tensor, title: str, rows: str, columns: str) -> Picture:
     """
     shown = values[:_ROWS].float().cpu()
     notes = [f"Each row is one {rows}, each column one {columns}."]
-    each = -(-shown.shape[1] // _COLUMNS)
-    small = F.avg_pool1d(shown[None], each, ceil_mode=True)[0]
+    small = shown[:, :_COLUMNS]
     if len(values) > _ROWS:
         notes.append(f"These are the first {_ROWS} of {len(values)} rows.")
-    if each > 1:
-        notes.append(f"A cell is the mean of {each} columns.")
+    if shown.shape[1] > _COLUMNS:
+        # Averages of a few columns each would hide a wave, and show one that is not there.
+        notes.append(f"The picture has the first {_COLUMNS} of {shown.shape[1]} columns, the table has all.")
     finite = small[small.isfinite()]
     if finite.numel():
         quarter, three = (finite.quantile(share).item() for share in (0.25, 0.75))

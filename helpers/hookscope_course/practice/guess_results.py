@@ -18,7 +18,9 @@ __all__ = [
     "get_guess",
     "get_wrong_guesses",
     "is_learner_copy",
+    "read_figure",
     "read_outcomes",
+    "store_figure",
     "store_guess",
     "store_outcome",
     "store_wrong_guess",
@@ -94,6 +96,18 @@ def _write_tries() -> None:
         with suppress(TypeError, ValueError):
             known[about] = json.loads(json.dumps({"guess": tries.guess, "wrong": tries.wrong}))
     _write_state("tries.json", known)
+
+
+def read_figure(name: str) -> dict[str, Any]:
+    """Return the traits of a figure that were stored in the learner's copy; empty elsewhere."""
+    found = _read_state("figures.json").get(name) if is_learner_copy() else None
+    return found if isinstance(found, dict) else {}
+
+
+def store_figure(name: str, traits: dict[str, Any]) -> None:
+    """Store traits of a figure in the learner's copy."""
+    if is_learner_copy():
+        _write_state("figures.json", _read_state("figures.json") | {name: traits})
 
 
 def _write_state(name: str, state: dict[str, Any]) -> None:

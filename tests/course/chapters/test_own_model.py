@@ -105,7 +105,7 @@ CASES = {
         (FIVE,),
         "0",
         1,
-        says="No full backward hook can go on the model itself (Sequential), 0 (Conv2d)",
+        says="0 (Conv2d) can have no full backward hook, so you see the forward hooks: with full backward hooks there",
         gradients=False,
     ),
     "gpt2": Case(language_models.gpt2, (), "transformer.h.1", kwargs=IDS),
@@ -175,7 +175,7 @@ def test_a_model_takes_the_place_of_the_digit_network(
     assert own.name == case.layer
     assert repr(shown)
     expected = case.says if number == "02" or (number == "07" and case.frozen) else ""
-    assert len(re.findall(r"cannot|No full backward|No gradient", said)) == bool(expected), said
+    assert len(re.findall(r"cannot|torch refuses|No gradient", said)) == bool(expected), said
     assert expected in said
     assert len(hookscope.census(model)) == 0
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -490,11 +490,13 @@ def test_the_last_row_of_logits_is_shown_and_the_row_that_changed_most() -> None
     after[1, 2, 7] = 9
     after[0, 4, 5] = 50
     (row,) = own.compare({"logits": before}, {"logits": after}).rows
-    assert (row["without"], row["with"]) == ("next token: 'd', 100.0%", "next token: 'd', 50.0%")
+    words = [f"sample 0: next token: 'd', {share}" for share in ("100.0%", "50.0%")]
+    assert [row["without"], row["with"]] == words
     assert row["largest change in"] == "sample 0, row 4"
     after[0, 4, 5] = 4
     (row,) = own.compare({"logits": before}, {"logits": after}).rows
     assert row["largest change in"] == "sample 1, row 2"
+    assert row["with"].startswith("sample 1: ")  # sample 0 would look as if nothing changed
     assert row["rows with another highest"] == "1 of 10"
 
 
@@ -553,3 +555,27 @@ def test_one_huge_value_does_not_set_the_colors(capsys: pytest.CaptureFixture[st
 def test_a_picture_of_the_first_of_several_calls_says_it() -> None:
     shown = run_cell("00", lambda: OwnModel(Record().eval(), {"x": FOUR}, layer="twice"))["shown"]
     assert "from call 1 of 2" in shown.caption
+
+
+def test_a_packed_sequence_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    packed = nn.utils.rnn.pack_sequence([torch.ones(3, 4), torch.ones(2, 4)])
+    assert OwnModel(nn.GRU(4, 5), packed).name == ""
+    assert "step 0 of all sequences comes first" in capsys.readouterr().out
+
+
+def test_a_module_around_the_layer_that_takes_no_full_backward_hook_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Adds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x).add_(1)  # writes to what `inner` returned
+
+    own = OwnModel(nn.Sequential(Adds()).eval(), FOUR)
+    layers, kinds = own.choose_hooks([*own.chain])
+    assert {own.chain[layer] for layer in layers} == {"Sequential", "0", "0.inner.0"}
+    assert kinds[2:] == ["full_backward_pre", "full_backward"]
+    assert "0.inner (Sequential) is left out: with full backward hooks" in capsys.readouterr().out

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -19,6 +21,8 @@ from hookscope import widgets
 from hookscope.widgets import base
 from hookscope_course import figures
 from hookscope_course.figures import registry
+from hookscope_course.learner.copies import STATE_FOLDER
+from hookscope_course.practice import guess_results
 from lessons.build import lesson_source
 from tests.course.figures.table import FIGURES
 from tests.shared import ROOT
@@ -158,6 +162,25 @@ def test_before_the_guess_nothing_is_told(name: str) -> None:
     for trait, value, words in row.final:
         with pytest.raises(REASONS, match=re.escape(words)):
             setattr(figure, trait, value)
+
+
+KEPT = ("BothEnds", "CacheGrid", "GradientParts", "PlayingMap, guess", "SealedModels", "TenTimesGame", "TravelMap")
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name.startswith(KEPT)])
+def test_a_restart_leaves_a_figure_where_the_learner_left_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(guess_results, "get_notebook_folder", lambda: tmp_path)
+    set_all(left := make(name), FIGURES[name].reveal or FIGURES[name].sets)
+    assert state_of(make(name)) != state_of(left), "only a learner's copy keeps it"
+    (tmp_path / STATE_FOLDER).mkdir()
+    set_all(left := make(name), FIGURES[name].reveal or FIGURES[name].sets)
+    assert state_of(make(name)) == state_of(left)
+    file = tmp_path / STATE_FOLDER / "figures.json"
+    spoiled = {figure: dict.fromkeys(traits, "spoiled") for figure, traits in json.loads(file.read_text()).items()}
+    file.write_text(json.dumps(spoiled))
+    assert state_of(make(name)) == state_of(fresh(name))
 
 
 @every_figure

@@ -165,7 +165,7 @@ class PassRunner:
         return forward / 1e9, took / 1e9, LayerTotals(spans)
 
     def count_flops(self) -> tuple[CallSpans, ModuleMap[None] | None]:
-        """Count FLOPs and bytes in a pass; also return the layers with an operation that torch cannot count, or None."""
+        """Count FLOPs and bytes in a pass; return the layers where an operation was not counted, too."""
         from hookscope.interp.profiles.flops import FlopCounter
 
         counter = FlopCounter()

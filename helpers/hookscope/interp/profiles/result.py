@@ -71,8 +71,7 @@ class LayerProfile:
         calls: the number of calls in the pass that counts FLOPs.
         forward, forward_self: the time. The hooks on layers inside are part of `forward_self`.
         backward, backward_self: the time of the backward nodes; None without backward.
-        flops, flops_self: the FLOPs, as `torch.utils.flop_counter` counts them; None if it counts none in a layer and has
-            no formula for an operation of it.
+        flops, flops_self: the FLOPs, as `torch.utils.flop_counter` counts them; None if it has no formula.
         backward_flops, backward_flops_self: the FLOPs of backward; None without backward.
         parameters: the bytes of all parameters and buffers, including the layers inside.
         outputs: the bytes of the tensors that it returned.

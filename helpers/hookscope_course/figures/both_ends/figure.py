@@ -17,6 +17,7 @@ from hookscope.pictures.colors import DOOR, FRAME, HOOK, INK, LINE, MUTED, SHADE
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import WAYS, Sheet
 
@@ -162,6 +163,7 @@ class BothEnds(HookWidget):
         }
         super().__init__(_passes=passes, _layouts={name: _place(name == "narrow") for name in ("wide", "narrow")})
         self._draw()
+        keep_state(self, "stops", "plain", "marks", "ran")
 
     def mark(self, *names: str) -> None:
         """Say which of `x1.grad`, `x2.grad` and `W.grad` go dark, instead of what was said before."""

@@ -16,6 +16,7 @@ from hookscope.pictures.colors import FORWARD, HOOK, LINE, PAGE
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["CHANGES", "CacheGrid", "Generation", "record_generation"]
@@ -162,6 +163,7 @@ class CacheGrid(HookWidget):
             _data={"changes": changes, "runs": runs, "given": given, "prompt": _PROMPT, "ways": list(_WAYS)}
         )
         self._describe()
+        keep_state(self, "change", "marks", "ran")
 
     def run(self) -> str:
         """Run it, and say which cells were hit and why."""

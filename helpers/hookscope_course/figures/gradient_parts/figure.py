@@ -16,6 +16,7 @@ from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.gradient_parts.layout import place_steps, place_twice
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import SIDES, WAYS, Sheet
 
@@ -219,6 +220,7 @@ class GradientParts(HookWidget):
             _fixed=fixed, _runs=runs, _layouts={"wide": lay_out(narrow=False), "narrow": lay_out(narrow=True)}
         )
         self._draw()
+        keep_state(self, "place", "effect", "guesses", "ran", of=graph)
 
     def guess(self, **guesses: float) -> None:
         """Say what you expect, by the names `got` and `w.grad`, or `first` and `second`."""

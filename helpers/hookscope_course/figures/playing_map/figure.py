@@ -11,6 +11,7 @@ import traitlets
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.playing_map.layout import place_map
 from hookscope_course.figures.playing_map.one_layer import EFFECTS, MULTIPLIERS, PLACES, check_kind, record_runs
@@ -201,6 +202,8 @@ class PlayingMap(HookWidget):
         self.hooks = hooks
         if not self.alt:
             self._draw()
+        if guess:
+            keep_state(self, "guesses", "hooks", "index")
 
     # What is where.
 

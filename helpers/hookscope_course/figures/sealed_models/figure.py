@@ -16,6 +16,7 @@ from hookscope.pictures.colors import FRAME, HOOK, LINE, PAGE
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.sealed_models.puzzles import BOXES, LAYERS, MISTAKES, QUESTIONS, Puzzle
 
@@ -85,6 +86,7 @@ class SealedModels(HookWidget):
             },
         )
         self._tell()
+        keep_state(self, "box", "asked", "accused", of=seed)
 
     @traitlets.validate("asked")
     def _check_asked(self, proposal: dict[str, Any]) -> list[list[str]]:

@@ -12,6 +12,7 @@ from hookscope.pictures.colors import CHANGED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.playing_map.one_layer import MULTIPLIERS, PLACES, LayerRun, check_kind, run_hooks
 
@@ -130,6 +131,7 @@ class TenTimesGame(HookWidget):
         ]
         super().__init__(_rows=rows, _plain=list(self._plain_values.values()))
         self._draw()
+        keep_state(self, "marks", "revealed")
 
     def mark(self, kind: str, *columns: str) -> None:
         """Say which columns a row changes, instead of what was said before."""

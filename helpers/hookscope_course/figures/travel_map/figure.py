@@ -12,6 +12,7 @@ from hookscope.pictures.colors import FORWARD, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.sheet import Sheet
 from hookscope_course.figures.travel_map.stations import ASKED, FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
@@ -84,6 +85,7 @@ class TravelMap(HookWidget):
             }
         )
         self._tell()
+        keep_state(self, "guesses", "visited", "at")
 
     def visit(self, *stations: str) -> Card:
         """Travel to stations, and say what became of the hook there; the map shows it, too."""
