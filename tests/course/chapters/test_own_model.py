@@ -559,7 +559,7 @@ def test_a_picture_of_the_first_of_several_calls_says_it() -> None:
 
 def test_a_packed_sequence_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     packed = nn.utils.rnn.pack_sequence([torch.ones(3, 4), torch.ones(2, 4)])
-    assert OwnModel(nn.GRU(4, 5), packed).name == ""
+    assert OwnModel(nn.GRU(4, 5).eval(), packed).name == ""
     assert "step 0 of all sequences comes first" in capsys.readouterr().out
 
 
