@@ -46,7 +46,7 @@ class OwnModel:
         model: a module in eval mode, or a name.
         *args: positional arguments of the model.
         kwargs: keyword arguments of the model.
-        layer: the name of another layer or block.
+        layer: the name of another layer or block, "" for the whole model.
         tokenizer: with a method `decode`, to show tokens as text.
 
     Raises:
@@ -65,7 +65,7 @@ class OwnModel:
         model: nn.Module | str = "photo",
         *args: Any,
         kwargs: Mapping[str, Any] | None = None,
-        layer: str = "",
+        layer: str | None = None,
         tokenizer: Any = None,
         **_unknown: Never,
     ) -> None:
@@ -86,8 +86,9 @@ class OwnModel:
         self.layer = self.model.get_submodule(self.name)
         calls, what = seen[self.name].calls, type(seen[self.name].calls[0].output)
         does = f"is called {len(calls)} times and returns " if len(calls) > 1 else "returns "
-        does += "" if issubclass(what, Tensor) else f"a {what.__name__} with a first tensor of "
-        shape = tuple(self.pick(calls[0].output).shape)
+        path, first = self._find(calls[0].output)
+        does += "" if issubclass(what, Tensor) else f"{_name_type(what)}; its first tensor, {keystr(path)}, has "
+        shape = tuple(first.shape)
         say(f"{self.title}: the hook goes on {self._describe(self.name)}, which {does}the shape {shape}.")
         if any(isinstance(each, PackedSequence) for each in (calls[0].output, *_items(calls[0].output))):
             say("It is a PackedSequence: step 0 of all sequences comes first, then step 1 of all, and so on.")
@@ -109,7 +110,7 @@ class OwnModel:
             self._used[place] = self._inputs[place]
         return self._used[place]
 
-    def _run(self, asked: str) -> Capture:
+    def _run(self, asked: str | None) -> Capture:
         """Run the model once, and keep what layers with weights, the middle block, and the one asked for returned."""
         names = [name for name, leaf in hookscope.leaves(self.model).items() if any(True for _ in leaf.parameters())]
         lists = {name: module for name, module in self.model.named_modules() if isinstance(module, nn.ModuleList)}
@@ -117,7 +118,7 @@ class OwnModel:
         blocks = [*lists.get(outer, ())]
         self._block = blocks[len(blocks) // 2 :][:1]
         try:
-            more = hookscope.find_layers(self.model, asked) if asked else {}
+            more = {} if asked is None else hookscope.find_layers(self.model, asked)
         except LookupError as error:
             raise OwnModelError(str(error)) from error
         if not names and not more:
@@ -141,8 +142,8 @@ class OwnModel:
         self.layers = _Layers((name, self.model.get_submodule(name)) for name in seen if name in names)
         return seen
 
-    def _choose_layer(self, seen: Capture, found: Mapping[str, tuple[Path, Tensor] | None], asked: str) -> str:
-        if asked:
+    def _choose_layer(self, seen: Capture, found: Mapping[str, tuple[Path, Tensor] | None], asked: str | None) -> str:
+        if asked is not None:
             name = next(iter(hookscope.find_layers(self.model, asked)))
             if not found.get(name):
                 why = "it returns no dense floating-point tensor" if name in seen else "it is not called in a pass"
@@ -175,7 +176,8 @@ class OwnModel:
         return {
             module: name or self.title
             for name in names
-            if not isinstance(module := self.model.get_submodule(name), (nn.ModuleList, nn.ModuleDict))
+            # A list or a dict of modules is never called, but a subclass of one can have a forward.
+            if type(module := self.model.get_submodule(name)).forward is not nn.Module.forward
         }
 
     def choose_hooks(self, layers: list[nn.Module]) -> tuple[list[nn.Module], list[str]]:
@@ -269,8 +271,20 @@ class OwnModel:
         if output.dim() == 3 and isinstance(self.layer, nn.Conv1d):
             axes = ("channel", "position")
         elif output.dim() == 3 and self._ids is not None and output.shape[:2] == self._ids.shape:
-            axes = ("token", "feature")
+            return self._draw_tokens(output[0], title)
         return draw_rows(output[0] if output.dim() == 3 else output.reshape(-1, output.shape[-1]), title, *axes)
+
+    def _draw_tokens(self, output: Tensor, title: str) -> Picture:
+        """Draw the rows of the first text, without those of padding, which would set the scale."""
+        assert self._ids is not None
+        mask = self.kwargs.get("attention_mask")
+        fits = isinstance(mask, Tensor) and mask.shape == self._ids.shape
+        real = (mask[0] if fits else torch.ones(len(output))).bool().nonzero().flatten().tolist()
+        title += f", without {len(output) - len(real)} rows of padding" * (len(real) < len(output))
+        words = [str(at) for at in real]
+        if self._tokenizer is not None:
+            words = [repr(self._tokenizer.decode([int(self._ids[0, at])])) for at in real]
+        return draw_rows(output[real], title, "token", "feature", words)
 
     def backward(self, output: Any) -> None:
         """Compute gradients of the sum of the largest value of each sample, in each output. No `.grad` changes."""
@@ -306,6 +320,10 @@ class OwnModel:
             row: dict[str, object] = {"pitfall": pitfall, "layers": len({*names})}
             rows.append(row | ({"for example": self._describe(names[0]), "what to do": advice} if names else {}))
         return Table(rows, caption=f"{self.title}: the pitfalls in its layers")
+
+
+def _name_type(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
 
 
 def _items(value: Any) -> tuple[Any, ...]:

@@ -52,7 +52,7 @@ class OutputComparison:
             real = self.mask.cpu().bool()
             change[~real] = 0
         if old.dtype == torch.float64:
-            row["largest change"] = change.max().item()
+            row |= {"largest change": change.max().item(), "largest value": old.abs().max().item()}
         else:
             row["different values"] = f"{int((change != 0).sum())} of {old.numel()}"
         if ("logits" in name or (old.dim() == 2 and not name)) and old.dim() in (2, 3) and old.shape[-1] > 1:
@@ -120,7 +120,7 @@ def list_tensors(output: Any) -> dict[str, Tensor]:
     return {name: each.double() if each.is_floating_point() else each for name, each in kept.items()}
 
 
-def draw_rows(values: Tensor, title: str, rows: str, columns: str) -> Picture:
+def draw_rows(values: Tensor, title: str, rows: str, columns: str, names: Sequence[str] = ()) -> Picture:
     """Draw a tensor with two axes as a heat map; a few huge values do not set its scale.
 
     Args:
@@ -128,6 +128,7 @@ def draw_rows(values: Tensor, title: str, rows: str, columns: str) -> Picture:
         title: the start of the caption.
         rows: what a row is, as "token".
         columns: what a column is.
+        names: of the rows; their numbers otherwise.
 
     """
     shown = values[:_ROWS].float().cpu()
@@ -146,10 +147,11 @@ def draw_rows(values: Tensor, title: str, rows: str, columns: str) -> Picture:
         if low < high and (outside := int(((small < low) | (small > high)).sum())):
             small = small.clamp(inside.min(), inside.max())
             notes.append(f"{outside} of {small.numel()} cells lie outside the scale and have its end colors.")
+    labels = [*names][:_ROWS] or [str(at) for at in range(len(shown))]
     table = [
-        {rows: at, "min": row.min().item(), "max": row.max().item(), "mean": row.mean().item()}
-        for at, row in enumerate(shown)
+        {rows: name, "min": row.min().item(), "max": row.max().item(), "mean": row.mean().item()}
+        for name, row in zip(labels, shown, strict=True)
     ]
-    drawn = draw_heatmap(small.numpy(), [str(at) for at in range(len(shown))], [""] * small.shape[1])
+    drawn = draw_heatmap(small.numpy(), labels, [""] * small.shape[1])
     alt = f"{title}, as a heat map from {drawn.ends[0]} to {drawn.ends[1]}. {notes[0]}"
     return Picture(drawn.png, alt, f"{title}. {' '.join(notes)}", table)

@@ -74,7 +74,7 @@ class Case:
     says: str = ""
     gradients: bool = True
     frozen: bool = False
-    asked: str = ""
+    asked: str | None = None
 
 
 def resnet18() -> nn.Module:
@@ -579,3 +579,15 @@ def test_a_module_around_the_layer_that_takes_no_full_backward_hook_is_left_out(
     assert {own.chain[layer] for layer in layers} == {"Sequential", "0", "0.inner.0"}
     assert kinds[2:] == ["full_backward_pre", "full_backward"]
     assert "0.inner (Sequential) is left out: with full backward hooks" in capsys.readouterr().out
+
+
+def test_padding_is_not_drawn_and_tokens_have_their_text(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = torch.tensor([[0, 0, 3, 4], [1, 2, 3, 4]])
+    mask = (ids > 0).long()
+    own = OwnModel(language_models.gpt2(), kwargs={"input_ids": ids, "attention_mask": mask}, tokenizer=Words())
+    output = torch.arange(2 * 4 * 300.0).reshape(2, 4, 300)
+    drawn = own.draw(output)
+    assert [row["token"] for row in drawn.rows] == ["'d'", "'e'"]
+    assert [row["min"] for row in drawn.rows] == [600.0, 900.0]
+    assert "sample 0, without 2 rows of padding" in drawn.alt
+    assert "first 200 of 300 columns" in drawn.caption
