@@ -24,6 +24,8 @@ ASKED = {
     "lora": "Add an adapter to a layer of a frozen model",
     "per-sample gradient": "Get the gradient of each sample",
     "grad-cam vit": "Make a Grad-CAM of a vision transformer",
+    "gradeint is None": "Find out why a gradient is None",
+    "embedings": "Get embeddings from before the last layer",
     "deepcopy": "Copy or save a model that has hooks",
 }
 

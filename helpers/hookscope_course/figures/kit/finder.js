@@ -3,13 +3,31 @@
 const LITTLE = new Set("a an and are at by can do does for from get how i in is it my of on or that the to want what when which with".split(" "));
 const wordsOf = (text) => text.toLowerCase().split(/[^a-z0-9_.]+/).filter((word) => word && !LITTLE.has(word));
 
+const stem = (word) => (word.length > 4 ? word.replace(/(ing|ed|es|s)$/, "") : word);
+
+/** Whether two words differ by one letter: another one, one more, one less, or two that changed places. */
+function isNear(one, other) {
+  let same = 0;
+  while (same < one.length && one[same] === other[same]) same += 1;
+  const [left, right] = [one.slice(same), other.slice(same)];
+  const isSwapped = left[0] === right[1] && left[1] === right[0] && left.slice(2) === right.slice(2);
+  return isSwapped || left.slice(1) === right.slice(1) || left.slice(1) === right || left === right.slice(1);
+}
+
+/** The words that were typed, each mistyped one as the rows have it. */
+function mend(words, rows, textsOf) {
+  const texts = rows.flatMap(textsOf).map((text) => text.toLowerCase());
+  const isKnown = (word) => texts.some((text) => text.includes(stem(word)));
+  const known = new Set(texts.flatMap(wordsOf));
+  return words.map((word) => (word.length < 5 || isKnown(word) ? word : [...known].find((each) => isNear(word, each)) ?? word));
+}
+
 /** How well a row fits: a word in its title counts most, then one that people also type, then one of the rest. */
 function fit(row, texts, words, phrase) {
   const places = texts.map((text) => text.toLowerCase());
   let [found, points] = [0, 0];
   for (const word of words) {
-    const stem = word.length > 4 ? word.replace(/(ing|ed|es|s)$/, "") : word;
-    const at = places.findIndex((text) => text.includes(stem));
+    const at = places.findIndex((text) => text.includes(stem(word)));
     if (at >= 0) [found, points] = [found + 1, points + [4, 2, 1][at]];
   }
   if (places[1].split(", ").some((said) => said === phrase || said === words.join(" "))) points += 10;
@@ -18,7 +36,7 @@ function fit(row, texts, words, phrase) {
 
 /** The rows to show: those with the most of the words. */
 function fitting(rows, textsOf, text, group) {
-  const words = wordsOf(text);
+  const words = mend(wordsOf(text), rows, textsOf);
   const chosen = rows.filter((row) => !group || row.group === group);
   const fits = chosen.map((row) => fit(row, textsOf(row), words, text.trim().toLowerCase()));
   const most = Math.max(0, ...fits.map(({ found }) => found));
