@@ -33,6 +33,16 @@ def test_what_pushes_do_to_other_lists(says):
         assert right[0] == 100 > 2 * right[-1]
 
 
+@torch.no_grad()
+def test_a_head_of_the_first_block_looks_from_each_thing_at_its_owner(says):
+    says("A head of `blocks.0` looks at the preceding name there, with at least 0.85 of its weight.")
+    lm, lists = cloakroom_lm(), cloakroom_lists(100)
+    weights = hookscope.attention(lm, lists.tokens)["blocks.0.attn"].weights
+    things = [2, 5, 8, 11]  # <start> Anna hat , Ben key , …
+    looks = torch.stack([weights[:, :, at, at - 1] for at in things], -1)
+    assert looks.amin((0, 2)).max() > 0.85
+
+
 def test_the_head_of_smollm2_works_at_the_last_token(says):
     says(
         "Patching the row of the last token turned some of the answers after block 20, and all of them after block 23.",

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import samples
+from hookscope_course.chapters.ch21_cloakroom import cloakroom_lm
 from hookscope_course.figures import TwoRuns
 from hookscope_course.figures.two_runs.figure import CLEAN, CORRUPTED, LAYERS
 
@@ -90,3 +91,10 @@ def test_other_texts_and_fewer_layers() -> None:
     runs = TwoRuns(LM, "the dogs near the cat", "the dog near the cat", ["tokens", "blocks.0", "blocks.1"])
     assert runs.red[0] == ("tokens", 2)
     assert runs.red[-1] == ("blocks.1", 5)
+
+
+def test_an_answer_that_is_neither_of_the_two_is_named() -> None:
+    lists = ("Anna hat , Ben key , Clara book , Paul cup . Ben", "Anna hat , Ben lamp , Clara book , Paul cup . Ben")
+    runs = TwoRuns(cloakroom_lm(), *lists, ("blocks.0.mlp",))
+    assert runs._cells[0][5]["said"] == "blocks.0.mlp at 5 'key': the answer becomes cup; key has 0.26."
+    assert not runs._cells[0][5]["red"]

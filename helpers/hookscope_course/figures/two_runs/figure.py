@@ -240,7 +240,7 @@ def _sweep_all(model: nn.Module, good: _Run, bad: _Run, layers: Sequence[str]) -
         first: lambda logits: logits[0, -1].softmax(-1)[first],
         second: lambda logits: logits[0, -1].softmax(-1)[second],
         "gap": lambda logits: logits[0, -1, first] - logits[0, -1, second],
-        "red": lambda logits: logits[0, -1].argmax() == first,
+        "says": lambda logits: logits[0, -1].argmax(),
     }
     options = SweepOptions(tokens=bad.words, progress=False)
     swept = {
@@ -267,7 +267,7 @@ def _sweep_all(model: nn.Module, good: _Run, bad: _Run, layers: Sequence[str]) -
                 [float(swept[token].values[row, at]) for token in (first, second)],
                 float(swept["gap"].values[row, at]),
                 [float(shares[measure][row, at]) for measure in MEASURES],
-                is_red=bool(swept["red"].values[row, at]),
+                says=samples.STORY_WORDS[int(swept["says"].values[row, at])],
                 same=torch.equal(good.outputs[row][0, at], bad.outputs[row][0, at]),
             )
             for at, word in enumerate(good.words)
@@ -283,23 +283,23 @@ def _describe(
     gap: float,
     shares: Sequence[float],
     *,
-    is_red: bool,
+    says: str,
     same: bool,
 ) -> dict[str, Any]:
     good, bad = answers
     if same:
         said = "both runs have the same value there, so nothing changes."
-    elif is_red:
+    elif says == good:
         said = f"the answer becomes {good}, {_short(chances[0])}."
     else:
-        said = f"the answer stays {bad}; {good} has {_short(chances[0])}."
+        said = f"the answer {'stays' if says == bad else 'becomes'} {says}; {good} has {_short(chances[0])}."
     return {
         "name": name,
         "said": f"{name}: {said}",
         **_measures(chances, gap),
         "shares": [round(share, 3) for share in shares],
         "same": same,
-        "red": is_red,
+        "red": says == good,
     }
 
 
