@@ -367,7 +367,7 @@ BREAKS = [
         '    return ": too low" if guess > actual else ": too high"\n',
         "a guess by slider that is too high is called too low",
         (r"slider=|Guess\(", r"too (high|low)"),
-        ("tests/course/test_guesses", "tests/course/test_exercise_guess"),
+        ("tests/course/test_exercise_guess", "tests/course/test_guesses"),
         keys="slider or high or side",
     ),
     Break(
@@ -377,7 +377,7 @@ BREAKS = [
         "        if can_try_again:\n",
         "a question with two answers is asked a second time, when only one answer is left",
         (r"Guess\(", r"either|second"),
-        ("tests/course/test_guesses", "tests/course/test_exercise_guess"),
+        ("tests/course/test_exercise_guess", "tests/course/test_guesses"),
         special=True,
         first=("test_guesses",),
     ),

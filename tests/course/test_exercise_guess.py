@@ -6,6 +6,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from hookscope_course import Guess, ____
+from hookscope_course.practice import guess_results
 
 SAID = [
     (True, True, "As you guessed: True"),
@@ -62,6 +63,12 @@ SAID = [
 @pytest.mark.parametrize(("guess", "actual", "said"), SAID, ids=lambda value: repr(value)[:20])
 def test_what_is_meant_is_compared(guess, actual, said):
     assert repr(Guess(guess).compare(actual)).startswith(said)
+
+
+@pytest.mark.parametrize(("guess", "side"), [(60, "too high"), (5, "too low")])
+def test_a_slider_says_on_which_side_of_the_answer_a_guess_is(guess, side, monkeypatch):
+    monkeypatch.setattr(guess_results, "_tries", {})  # else the second one is a second try
+    assert f"Not {guess}: {side}." in repr(Guess(guess, about="04.5").compare(30))
 
 
 def test_several_values_are_a_list_and_none_is_a_blank():

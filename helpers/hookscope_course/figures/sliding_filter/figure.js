@@ -131,7 +131,8 @@ function draw(model, el) {
   const tiles = model.get("_filters").map(({ src: small, label }, channel) => h("button", {
     type: "button", role: "radio", class: "sf-tile", "aria-label": label, onclick: () => pick(channel), ...ownKeys,
   }, h("img", { src: small, alt: "", draggable: "false" }), String(channel)));
-  const pick = (channel) => { if (timer) stop(); if (channel !== model.get("channel")) put(model, { channel }); };
+  // Python asks anew for each filter; so does a page without it.
+  const pick = (channel) => { if (timer) stop(); if (channel !== model.get("channel")) put(model, { channel, answer: [], filled: false }); };
   const filters = h("div", {
     class: "sf-tiles", role: "radiogroup", "aria-label": "Filter",
     onkeydown: (event) => {
