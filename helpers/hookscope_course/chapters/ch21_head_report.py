@@ -55,7 +55,7 @@ STATEMENTS: Mapping[str, tuple[str, str]] = {
         "The vector is the place where the model keeps “Anna”.",
         "a vector that works is one of many; you have not looked for another",
     ),
-    "E": ("The 20 random vectors are a sample. Another direction may do what yours does.", ""),
+    "E": ("The page compares your vector with 20 random ones. Another direction may do what yours does.", ""),
 }
 """What is said of every such report, and why it is false; two of the five are true."""
 _PAGE, _HIDDEN = 0, 2101  # the seeds of the lists that learners have, and of those that they do not have

@@ -206,7 +206,7 @@ def test_the_question_has_the_statements_and_the_bounds() -> None:
         f"must turn {head_report.FEW} lists or fewer",
         f"he gets {head_report.WHO}'s thing in at least {head_report.ENOUGH} of 100",
         f"still gets the right thing in at least {head_report.UNHARMED} of 100",
-        f"The {head_report.RANDOM} random vectors",
+        f"it adds {head_report.RANDOM} random vectors",
     ):
         assert bound in question
 
