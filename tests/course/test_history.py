@@ -115,6 +115,12 @@ def test_a_release_without_a_record_is_held_against_the_newest_one() -> None:
     assert "make history RELEASES=9.9.9" in said
 
 
+def test_a_release_is_held_against_its_own_record_and_without_one_against_another_patch() -> None:
+    recorded = {"1.9.0": {"pre_hook_returns": "6"}, "1.9.1": {"pre_hook_returns": "60"}, "1.10.0": {}}
+    assert records.describe_deviations("1.9.0", {"pre_hook_returns": "6"}, recorded) == ""
+    assert records.describe_deviations("1.9.2", {"pre_hook_returns": "60"}, recorded) == ""
+
+
 def test_every_chapter_that_a_fact_names_exists() -> None:
     numbers = {int(lesson_source.name_of(path)[:2]) for path in lesson_source.chapter_files()}
     for name, one in facts.FACTS.items():
