@@ -34,7 +34,7 @@ CONTROLS: dict[str, Controls] = {
         "game.marks, game.revealed",
         "{'forward_pre': ['y']} ['forward_pre']",
         "button[aria-label='the forward pre-hook changes y']",
-        ("Space", "ArrowRight", "Space"),
-        "{'forward_pre': ['y', 'x.grad']} []",
+        ("Space", "ArrowDown", "Space", "ArrowUp", "ArrowRight", "Space"),
+        "{'forward_pre': ['y', 'x.grad'], 'forward': ['y']} []",
     ),
 }
