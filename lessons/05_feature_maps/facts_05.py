@@ -9,7 +9,7 @@ from hookscope_course.chapters import ch05_photos as photos
 def test_channel_45_finds_the_eyes_of_this_cat(says):
     says(
         "Channel 45 responds to the eyes of the cat.",
-        "For the other four photographs it returns zeros, because they show no cat.",
+        "For the other four photographs it returns zeros.",
         "But it is also empty for eyes that are twice as large, and for this human face.",
         "The square below gives 0. Try 8, 112 and 50: it reaches 4.9.",
     )

@@ -104,7 +104,7 @@ def find_first(value: Any) -> tuple[Path, Tensor] | None:
 
 
 def find_ranked(tensors: Mapping[str, Tensor]) -> set[str]:
-    """Return what stands beside `scores` that fall from row to row, as a detector returns them."""
+    """Return the names of the tensors beside `scores` that fall from row to row, as those of a detector do."""
     ranked = set[str]()
     for name, scores in tensors.items():
         if name.endswith("['scores']") and scores.dim() == 1 and scores.numel() and bool((scores.diff() <= 0).all()):
