@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import attentions, changing, correct, edits, fresh, other, picker, speed, sweeps
-from tests.shared.awkward import PEERS as MODELS_OF_PEERS
+from benchmarks import attentions, capture_loops, correct, edit_costs, edits, other, picker, speed, sweeps
+from tests.shared.awkward_models import PEERS as MODELS_OF_PEERS
 from tests.shared.lab import CHROMIUM
 from tools.page_blocks import put, table
 
@@ -69,7 +69,7 @@ MADE: dict[str, tuple[tuple[str, ...], Callable[[int], str]]] = {
 
 def verdicts() -> str:
     """Judge every tool on every model, and return the table."""
-    return f"The first {MODELS_OF_PEERS} models of `tests/shared/awkward`.\n\n{table(correct.table())}"
+    return f"The first {MODELS_OF_PEERS} models of `tests/shared/awkward_models`.\n\n{table(correct.table())}"
 
 
 def columns(backward: bool) -> dict[str, tuple[str, int]]:
@@ -166,22 +166,22 @@ def _editing(rounds: int, stay: bool = False) -> str:
     from torchvision.models import resnet18
 
     torch.manual_seed(0)
-    pictures, words = torch.randn(8, 3, 224, 224), torch.randint(0, 1000, (8, changing.TOKENS))
+    pictures, words = torch.randn(8, 3, 224, 224), torch.randint(0, 1000, (8, edit_costs.TOKENS))
     nets = {
         "resnet18": (resnet18().eval(), pictures, ["layer1.0.conv1", "layer3.1.conv2"]),
-        "GPT-2, 768 wide, 12 layers": (changing.gpt2(768, 12, 12), words, ["transformer.h.2", "transformer.h.3.mlp"]),
-        "GPT-2, 128 wide": (changing.gpt2(128), words, ["transformer.h.2", "transformer.h.3.mlp"]),
+        "GPT-2, 768 wide, 12 layers": (edit_costs.gpt2(768, 12, 12), words, ["transformer.h.2", "transformer.h.3.mlp"]),
+        "GPT-2, 128 wide": (edit_costs.gpt2(128), words, ["transformer.h.2", "transformer.h.3.mlp"]),
     }
     return "; ".join(
         # More rounds for what takes milliseconds.
-        f"{name}, batch {batch}: {changing.editing(net, inputs[:batch], layers, rounds * more, stay):.2f} ×"
+        f"{name}, batch {batch}: {edit_costs.editing(net, inputs[:batch], layers, rounds * more, stay):.2f} ×"
         for name, (net, inputs, layers) in nets.items()
         for batch, more in ((1, 10), (8, 3))
     )
 
 
 def _sweeping(rounds: int) -> str:
-    found = {width: changing.sweeping(width, min(rounds, SWEPT)) for width in (128, 768)}
+    found = {width: edit_costs.sweeping(width, min(rounds, SWEPT)) for width in (128, 768)}
     return "; ".join(
         f"{width} wide: {ratio:.2f} × of {seconds:.1f} s, {apart:.0e} of the scale apart"
         for width, (seconds, ratio, apart) in found.items()
@@ -192,7 +192,7 @@ def _attending(rounds: int) -> str:
     sizes = {"768 wide, 12 layers, 128 tokens": (768, 12, 12, 128), "128 wide, 6 layers, 64 tokens": (128, 4, 6, 64)}
     return "; ".join(
         # More rounds for what takes milliseconds.
-        f"{name}: {changing.attending(*size, rounds * more):.2f} ×"
+        f"{name}: {edit_costs.attending(*size, rounds * more):.2f} ×"
         for (name, size), more in zip(sizes.items(), (1, 10), strict=True)
     )
 
@@ -243,7 +243,7 @@ PARTS: dict[str, Callable[[int], str]] = {
     "sweeps": swept,
     "attention": attended,
     "other": others,
-    "fresh": lambda rounds: table(fresh.table(min(rounds, SWEPT))),
+    "fresh": lambda rounds: table(capture_loops.table(min(rounds, SWEPT))),
     "speed": speeds,
 }
 """The parts of the page that are made, and what makes each."""

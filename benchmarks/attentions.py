@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import hookscope as scope
 from benchmarks.attention_cases import CASES, AttentionCase
-from benchmarks.changing import gpt2, in_turn
+from benchmarks.edit_costs import gpt2, in_turn
 from benchmarks.edits import CannotError, count, envoy_of
 
 __all__ = ["LOOKERS", "SIZES", "table", "times", "verdict"]

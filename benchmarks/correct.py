@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.tools import TOOLS, Kept, at_work
 from hookscope.pytree import find_tensors
-from tests.shared.awkward import MODELS, PEERS, RAISED, Case, cloning
+from tests.shared.awkward_models import MODELS, PEERS, RAISED, Case, cloning
 
 SKIPPED = (
     "plain forward",

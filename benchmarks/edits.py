@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from hookscope.interp.edits.parts import get, put
+from hookscope.interp.edits.nested_values import get, put
 from tests.shared.awkward_edits import CASES, EditCase
 
 __all__ = ["EDITORS", "CannotError", "by_name", "count", "envoy_of", "table", "verdict"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import hookscope as scope
-from benchmarks.changing import LAYERS, TOKENS, gpt2, in_turn
+from benchmarks.edit_costs import LAYERS, TOKENS, gpt2, in_turn
 from benchmarks.edits import CannotError, by_name, count, envoy_of
 from benchmarks.sweep_cases import CASES, SweepCase
 from hookscope.pytree import tree_map

@@ -16,7 +16,7 @@ from hookscope import samples
 from hookscope_course import ranks
 from hookscope_course.practice import Wrong, blind_to, check_helpers
 from hookscope_course.practice.check_helpers import ERROR_HIDDEN, BreakingLayer, hides_errors
-from hookscope_course.practice.guard import Guard
+from hookscope_course.practice.side_effects import Guard
 
 NUMBERS = 10_000
 

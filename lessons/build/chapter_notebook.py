@@ -16,7 +16,7 @@ from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
 from hookscope.error_pages import SITE
-from hookscope_course.learner.edition import FOLDED
+from hookscope_course.learner.learner_edition import FOLDED
 from hookscope_course.practice.exercise_parser import ExerciseText, ExerciseTextError, read_exercises
 from lessons.build import fast_track, index_page, lesson_source, page_minutes, placeholders
 from lessons.build.lesson_source import LessonError, format_location, name_of

@@ -16,8 +16,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
+from hookscope_course.notebook_pictures import split_pictures
 from hookscope_course.practice.feedback_card import HEADINGS
-from hookscope_course.saved_pictures import split_pictures
 from lessons.build import lesson_source
 from lessons.build.chapter_notebook import Chapter, finish
 from lessons.build.image_compression import shrink

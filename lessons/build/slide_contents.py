@@ -12,8 +12,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from hookscope_course.classroom.slide_order import split_into_slides
+from hookscope_course.notebook_pictures import join_pictures
 from hookscope_course.practice.guess import THE_ANSWER
-from hookscope_course.saved_pictures import join_pictures
 from lessons.build.chapter_notebook import Chapter
 
 OPENING = "Opening"

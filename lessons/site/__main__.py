@@ -31,7 +31,7 @@ from lessons.site import (
     search_index,
     widget_recordings,
 )
-from lessons.site.cards import draw_social_card, make_cards
+from lessons.site.chapter_cards import draw_social_card, make_cards
 
 HERE = Path(__file__).resolve().parent
 OUT = lesson_source.ROOT / "build" / "site"

@@ -12,9 +12,9 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from hookscope_course.learner.edition import FOLDED, is_bare_label
+from hookscope_course.learner.learner_edition import FOLDED, is_bare_label
+from hookscope_course.notebook_pictures import join_pictures
 from hookscope_course.practice.question import question, questions_of
-from hookscope_course.saved_pictures import join_pictures
 from lessons.build import lesson_source
 from lessons.build.lesson_source import NOTEBOOKS, ROOT
 from lessons.build.slide_contents import find_answer

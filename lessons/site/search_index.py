@@ -35,7 +35,7 @@ _VERDICTS = {
 }
 _ASKED = "Also asked as: "
 _SINCE = " · since torch "
-_TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
+_TYPED: dict[str, str] = tomllib.loads(Path(__file__).with_name("search_phrases.toml").read_text(encoding="utf-8"))
 _CODE = {"cell", "live", "guess", "score", "told"}
 _BLOCKS = ("p", "li", "td", "th", "dd", "figcaption", "summary", "caption")
 _NO_TEXT = ("section", "script", "style", "button", "h1", "h2", "h3", "h4", "h5", "h6")

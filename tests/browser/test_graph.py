@@ -83,7 +83,7 @@ def test_arrows_are_seen_on_a_page_that_turned_dark(opened: Lab) -> None:
     edges = [path for path in svg(opened).iter() if "flowchart-link" in path.get("class", "")]
     colours = [edge.get("style", "").replace(" ", "") for edge in edges if "invisible" not in edge.get("class", "")]
     assert len(colours) == 6
-    assert all("stroke:#777" in colour for colour in colours)
+    assert all("stroke:#7a8694" in colour for colour in colours)
 
 
 def svg(lab: Lab) -> ElementTree.Element:

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from hookscope_course.learner.edition import REASON
+from hookscope_course.learner.learner_edition import REASON
 from hookscope_course.missing_names import RESTARTED
 from tests.shared.lab import KERNEL, Lab
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from hookscope.pictures.mosaic import encode_rgb
+from hookscope.pictures.map_drawing import encode_rgb
 from hookscope.pictures.picture import Picture
 from lessons.build import __main__ as build
 from lessons.build import chapter_notebook, execution, index_page, lesson_source

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from hookscope_course.history import facts, records
-from tests.course.cheat_sheet import (  # elsewhere adds its demonstrations
+from tests.course.cheat_sheet import (  # other_hooks adds its demonstrations
     ERRORS,
     LISTED,
     OPTIMIZER,
@@ -26,8 +26,8 @@ from tests.course.cheat_sheet import (  # elsewhere adds its demonstrations
     WORDS,
     Noting,
     X,
-    elsewhere,  # noqa: F401
     optimizer_of,
+    other_hooks,  # noqa: F401
     x_that_requires,
 )
 from tests.course.cheat_sheet.passes import PASSES, SAYS

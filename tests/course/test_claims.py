@@ -7,7 +7,14 @@ import re
 import pytest
 
 from lessons.build import lesson_source, placeholders
-from tests.course.claims import DEMONSTRATIONS, Found, d2, d3, d4, found_in_facts  # noqa: F401, d2 … add to the first
+from tests.course.claims import (
+    DEMONSTRATIONS,
+    Found,
+    document_d2,  # noqa: F401 (it adds to DEMONSTRATIONS, and so do the next two)
+    document_d3,  # noqa: F401
+    document_d4,  # noqa: F401
+    found_in_facts,
+)
 from tests.shared.table_checks import for_each
 
 CLAIMS = lesson_source.claims()["claims"]

@@ -14,7 +14,7 @@ import hookscope
 from hookscope_course import Wrong, ____
 from hookscope_course.practice import allows
 from hookscope_course.practice.check_helpers import BreakingLayer, hides_errors, record_registrations
-from hookscope_course.practice.guard import Guard, GuardedCallable
+from hookscope_course.practice.side_effects import Guard, GuardedCallable
 from tests.shared.exercises import ask_check, make_exercise
 
 

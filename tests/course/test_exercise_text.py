@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hookscope_course import Exercise, exercises
-from hookscope_course.practice import chapter
+from hookscope_course.practice import chapter_exercises
 from hookscope_course.practice.exercise_parser import ExerciseTextError, parse_exercises
 from tests.shared.exercises import NO_RETURN, RIGHT, SAMPLE, SAMPLE_PATH, TEXT, TRIPLE
 
@@ -124,6 +124,6 @@ def test_a_chapter_gives_its_exercises_in_order_and_names_what_is_missing(tmp_pa
     folder = tmp_path / "02_call_order"
     folder.mkdir()
     (folder / "exercises.md").write_text(SAMPLE)
-    monkeypatch.setattr(chapter, "folder_of", lambda number: folder)
+    monkeypatch.setattr(chapter_exercises, "folder_of", lambda number: folder)
     with pytest.raises(ExerciseTextError, match=r"exercises.md:3: checks_02.py has no function check_q9"):
         exercises(2)

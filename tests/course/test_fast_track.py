@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookscope_course.learner.edition import make_learner_edition
+from hookscope_course.learner.learner_edition import make_learner_edition
 from lessons.build import fast_track, lesson_source, page_minutes
 from lessons.build.chapter_notebook import Chapter
 from tests.shared.exercises import list_global_hooks

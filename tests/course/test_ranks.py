@@ -20,7 +20,7 @@ import torch
 from torch import distributed
 
 from hookscope_course import ranks
-from hookscope_course.practice.chapter import exercises
+from hookscope_course.practice.chapter_exercises import exercises
 from hookscope_course.ranks.group import explain_failed_start
 from tests.kernels import RANKS, preloaded
 from tests.shared import PATIENCE

@@ -13,8 +13,8 @@ import traitlets
 
 from hookscope_course.figures import FactCheck
 from hookscope_course.figures.chooser.figure import GROUPS
-from hookscope_course.learner.edition import FOLDED
-from hookscope_course.saved_pictures import join_pictures
+from hookscope_course.learner.learner_edition import FOLDED
+from hookscope_course.notebook_pictures import join_pictures
 from lessons.build import lesson_source, placeholders, teacher_pages
 from tests.shared.parsed_chapters import REFERENCES, parse_once
 from tests.shared.table_checks import for_each

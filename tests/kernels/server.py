@@ -31,7 +31,7 @@ LOADED = (
     "PIL.Image", "ipywidgets", "anywidget",
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker",
-    "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
+    "hookscope_course.practice.side_effects", "hookscope_course.practice.chapter_exercises",
     "hookscope_course.practice.check_helpers", "hookscope_course.figures.hook_map", "tests.kernels.forks",
     "safetensors.torch", "PIL.JpegImagePlugin",
     "torch._dynamo", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13

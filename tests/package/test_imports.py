@@ -11,10 +11,10 @@ import pytest
 from tests.shared import ROOT
 
 STEPS = {
-    "pictures": "import hookscope.pictures.picture, hookscope.pictures.grid",
+    "pictures": "import hookscope.pictures.picture, hookscope.pictures.feature_maps",
     "samples": "import hookscope.samples",
     "untrained": "hookscope.samples.digit_cnn(trained=False)",
-    "grid": "import torch; hookscope.pictures.grid.feature_grid(torch.rand(1, 4, 8, 8)).to_html()",
+    "grid": "import torch; hookscope.pictures.feature_maps.feature_grid(torch.rand(1, 4, 8, 8)).to_html()",
     "figure": "from matplotlib.figure import Figure; hookscope.pictures.picture.from_figure(Figure(), 'Nothing.')",
 }
 """What one fresh interpreter does, step by step: they share it, as importing torch takes seconds."""

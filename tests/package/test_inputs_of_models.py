@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import attention, compare_backward_hooks, diagnose, profile
 from hookscope.widgets import LayerPicker, TokenPicker
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import IDS, gpt2
 
 X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookscope import collect, profile
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.sweep_helpers import sweep
 
 accelerate = pytest.importorskip("accelerate")

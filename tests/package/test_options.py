@@ -17,7 +17,7 @@ from torch import nn
 
 import hookscope
 from hookscope import attention, capture, census, collect, edit, profile, record
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.sweep_helpers import sweep
 
 NAN, HUGE = math.nan, 10**30

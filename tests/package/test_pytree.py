@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from hookscope import capture
-from hookscope.interp.edits import parts
+from hookscope.interp.edits import nested_values
 from hookscope.pytree import find_paths, find_tensors, key_get, keystr, list_children, replace_at
-from tests.shared.awkward import MODELS, Pair, Result
-from tests.shared.awkward.building import Frozen
+from tests.shared.awkward_models import MODELS, Pair, Result
+from tests.shared.awkward_models.building import Frozen
 from tests.shared.table_checks import check_each
 
 
@@ -94,8 +94,8 @@ def is_walked(value: Any) -> None:
     for path, found in find_paths(value, objects=False):
         assert key_get(value, path) is found
         is_replaced(value, path, found)
-    for steps, found in parts.tensors(value):
-        assert parts.get(value, steps) is found
+    for steps, found in nested_values.tensors(value):
+        assert nested_values.get(value, steps) is found
 
 
 def indexable(value: Any, path: Any) -> bool:

@@ -65,7 +65,7 @@ BROKEN = {
     "a part without a place": ("helpers/hookscope/attics.py", "", "parts"),
     "only for the type checker": (
         "helpers/hookscope/pictures/palette.py",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hookscope.pictures.grid import FeatureGrid",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hookscope.pictures.heatmap import Heatmap",
         "circles",
     ),
     "hookscope imports the course": ("helpers/hookscope/pytree.py", "import hookscope_course", "packages"),

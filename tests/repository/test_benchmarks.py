@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as command
-from benchmarks import attentions, changing, correct, edits, fresh, other, picker, speed, sweeps
+from benchmarks import attentions, capture_loops, correct, edit_costs, edits, other, picker, speed, sweeps
 from benchmarks.tools import TOOLS
 from tests.shared.lab import CHROMIUM
 from tools.page_blocks import block
@@ -92,12 +92,12 @@ def test_editors_are_judged(tool: str, case: str, expected: str) -> None:
 def test_what_changes_cost_is_a_number_and_both_do_the_same() -> None:
     for stay in (True, False):
         net = nn.Sequential(nn.Linear(4, 4))
-        assert changing.editing(net, torch.ones(1, 4), ["0"], 1, stay) > 0
+        assert edit_costs.editing(net, torch.ones(1, 4), ["0"], 1, stay) > 0
         assert not net[0]._forward_hooks
-    seconds, ratio, apart = changing.sweeping(8, 1)
+    seconds, ratio, apart = edit_costs.sweeping(8, 1)
     assert min(seconds, ratio) > 0
     assert apart < 1e-5
-    assert changing.attending(8, 2, 1, 4, 1) > 0
+    assert edit_costs.attending(8, 2, 1, 4, 1) > 0
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_the_tables_of_time_and_memory_are_what_the_command_makes() -> None:
 
 def test_the_table_of_fresh_captures_is_what_the_command_makes() -> None:
     ((heads, rows),) = tables("fresh")
-    assert heads == ["tool", *fresh.COLUMNS]
-    assert rows == list(fresh.FRESH)
+    assert heads == ["tool", *capture_loops.COLUMNS]
+    assert rows == list(capture_loops.FRESH)
 
 
 def test_a_fresh_capture_is_timed_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,17 +202,17 @@ def test_a_fresh_capture_is_timed_in_a_process_of_its_own(monkeypatch: pytest.Mo
         asked.append((tool, batch, bool(settings)))
         return 1.0 + batch, 2.0 if settings else 3000.0
 
-    monkeypatch.setattr(fresh, "alone", timed)
-    rows = fresh.table(3)
-    assert len(asked) == 3 * len(set(asked)) == 3 * len(fresh.FRESH) * len(fresh.COLUMNS)
-    assert [row["tool"] for row in rows] == list(fresh.FRESH)
+    monkeypatch.setattr(capture_loops, "alone", timed)
+    rows = capture_loops.table(3)
+    assert len(asked) == 3 * len(set(asked)) == 3 * len(capture_loops.FRESH) * len(capture_loops.COLUMNS)
+    assert [row["tool"] for row in rows] == list(capture_loops.FRESH)
     assert list(rows[0].values())[1:] == ["2.00 (3,000)", "2.00 (2)", "9.00 (3,000)", "9.00 (2)"]
 
 
 @pytest.mark.slow
 def test_a_process_says_a_ratio_and_how_many_pages_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh, "PASSES", {1: 1})
-    ratio, pages = fresh.alone(fresh.FRESH[0], 1, fresh.KEPT)
+    monkeypatch.setattr(capture_loops, "PASSES", {1: 1})
+    ratio, pages = capture_loops.alone(capture_loops.FRESH[0], 1, capture_loops.KEPT)
     assert 0.5 < ratio < 10
     assert pages >= 0
 

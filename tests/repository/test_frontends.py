@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.browser.frontends.table import PAGE, read, rows
-from tests.browser.frontends.trying import TRIALS
+from tests.browser.frontends.trials import TRIALS
 from tools.page_blocks import block, table
 
 

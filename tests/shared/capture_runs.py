@@ -18,7 +18,7 @@ from hookscope.captures.call import NotCapturedError
 from hookscope.captures.capture import capture
 from hookscope.captures.result import Capture
 from tests.shared import awkward
-from tests.shared.awkward import RAISED, Case, cloning, deep_clone, difference, loss_of, tensors_in
+from tests.shared.awkward_models import RAISED, Case, cloning, deep_clone, difference, loss_of, tensors_in
 
 
 def make_small_net() -> nn.Sequential:

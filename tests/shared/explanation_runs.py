@@ -14,7 +14,7 @@ from hookscope import census
 from hookscope.captures.call import NotCapturedError
 from hookscope.captures.result import Capture
 from hookscope.explanations.explain import explain
-from tests.shared.awkward import Case, difference, tensors_in
+from tests.shared.awkward_models import Case, difference, tensors_in
 
 
 def explain_and_check(obj: object) -> str:

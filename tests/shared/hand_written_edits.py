@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hookscope import at, capture, census, edit
 from hookscope.captures import Capture
 from hookscope.interp.edits.edit import Edit
-from tests.shared.awkward import Case, seed, tensor_map, tensors_in
+from tests.shared.awkward_models import Case, seed, tensor_map, tensors_in
 from tests.shared.edit_formulas import KINDS, EditContext
 
 

@@ -1,4 +1,4 @@
-"""Networks that several tests need, named by what they are; `tests.shared.awkward` has those that are hard to watch."""
+"""Networks that several tests need, named by what they are; those that are hard to watch are in `awkward_models`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 def make_calls_twice(layer: nn.Module | None = None) -> Net:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.functorch import UNDER_TRANSFORM, is_wrapped
 from hookscope.captures.stats import Stats
-from hookscope.captures.storage_options import StorageOptions, keep_fallback
+from hookscope.captures.tensor_copies import StorageOptions, keep_fallback
 from hookscope.error_pages import append_page
 from hookscope.pictures.words import visible
 from hookscope.pytree import tree_map

@@ -7,7 +7,7 @@ from torch import nn
 
 from hookscope.captures.call import Wanted
 from hookscope.captures.stats import compute_stats
-from hookscope.captures.storage_options import StorageOptions
+from hookscope.captures.tensor_copies import StorageOptions
 from hookscope.layers import Modules
 
 __all__ = ["check_bytes", "check_options"]

@@ -18,7 +18,7 @@ from hookscope.captures.early_stop import EarlyStop
 from hookscope.captures.functorch import UNDER_TRANSFORM, is_wrapped
 from hookscope.captures.inplace import Overwrites
 from hookscope.captures.stats import Stats, shape_of
-from hookscope.captures.storage_options import StorageOptions, keep_fallback
+from hookscope.captures.tensor_copies import StorageOptions, keep_fallback
 from hookscope.layers import FusedLayer, LateModules, Modules, call_id
 from hookscope.pytree import find_paths, tree_map
 from hookscope.task_local import TaskLocal, current_task_name

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hookscope.censuses.entry import list_hooks
 from hookscope.graphs.drawing import Arrows, NodeBox, draw, fits_page, fold, make_box, mermaid_text, tree
 from hookscope.graphs.node import Edge, Node, Shape
+from hookscope.pictures.colors import INK, LINE, PAGE
 from hookscope.pictures.picture import Picture, Table, from_figure
 
 __all__ = ["Edge", "Graph", "Node", "graph"]
@@ -83,10 +84,10 @@ class Graph:
                 n0["0 MulBackward0<br/>(2,)"]
                 n1(["1 AccumulateGrad<br/>a (2,)"])
                 n0 --> n1
-                linkStyle default stroke:#777
+                linkStyle default stroke:#7a8694
                 caption["Autograd graph behind a tensor of shape (2,): 2 nodes, 1 edge, 1 leaf.<br/>Hooks on nodes \
         (grad_fn.register_hook), and on tensors that are neither leaves nor in names=, cannot be listed."] ~~~ n0
-                style caption fill:#fff,stroke:none,color:#000
+                style caption fill:#ffffff,stroke:none,color:#1d2733
 
         """
         boxes, arrows, folded = self._view()
@@ -103,10 +104,10 @@ class Graph:
         for (source, target), indices in arrows.items():
             text = f"|{', '.join(map(str, indices))}|" if indices and several[source] > 1 else ""
             lines.append(f"n{source} -->{text} n{target}")
-        # The colors must be visible on a light and on a dark page.
-        lines.append("linkStyle default stroke:#777")
+        # Mermaid has no variables, and this gray is visible on a light and on a dark page.
+        lines.append(f"linkStyle default stroke:{LINE}")
         lines.append(f"caption[{_label(self._caption(folded).splitlines())}] ~~~ n0")
-        lines.append("style caption fill:#fff,stroke:none,color:#000")
+        lines.append(f"style caption fill:{PAGE},stroke:none,color:{INK}")
         return "\n".join([_WIDE_LABELS, "flowchart TD", *(f"    {line}" for line in lines)])
 
     def picture(self) -> Picture:

@@ -9,8 +9,8 @@ from hookscope.layers.hookable import (
 )
 from hookscope.layers.late_modules import LateModules
 from hookscope.layers.module_map import ModuleMap
+from hookscope.layers.module_tree import tree
 from hookscope.layers.modules import Modules
-from hookscope.layers.outline import tree
 from hookscope.layers.running_calls import call_id
 from hookscope.layers.suggestions import LayerNotFoundError
 

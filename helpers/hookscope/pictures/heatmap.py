@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hookscope.pictures.mosaic import draw_scale_bar, encode_png, hatch, to_levels
+from hookscope.pictures.map_drawing import draw_scale_bar, encode_png, hatch, to_levels
 from hookscope.pictures.palette import EDGE, LEVELS, NAN, NEG_INF, PAPER, POS_INF, VIRIDIS
 from hookscope.pictures.picture import as_text
 from hookscope.pictures.pixel_text import LINE, render_text, text_width

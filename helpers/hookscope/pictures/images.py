@@ -10,7 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.mosaic import Layout, compose, describe_scale, encode_rgb, find_limits, say_scale, to_levels
+from hookscope.pictures.map_drawing import (
+    Layout,
+    compose,
+    describe_scale,
+    encode_rgb,
+    find_limits,
+    say_scale,
+    to_levels,
+)
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS, palette
 from hookscope.pictures.picture import Picture
 from hookscope.pictures.words import count_text

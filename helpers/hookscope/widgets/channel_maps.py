@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.grid import describe_channels, draw_grid
-from hookscope.pictures.mosaic import encode_png, encode_rgb
+from hookscope.pictures.feature_maps import describe_channels, draw_grid
+from hookscope.pictures.map_drawing import encode_png, encode_rgb
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
 from hookscope.pictures.pixel_text import LINE

@@ -18,7 +18,7 @@ from hookscope.captures.stats import Stats
 from hookscope.model_inputs import explain_no_grad
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.pytree import find_tensors, tree_map
-from hookscope.widgets.goal import Goal, find_goal, parts_of, select_goal
+from hookscope.widgets.gradient_goal import Goal, find_goal, parts_of, select_goal
 from hookscope.wrong_inputs import check_batch_axis, explain_input_errors
 
 __all__ = ["ModelPass"]

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from hookscope.captures.stats import shape_of
-from hookscope.widgets.goal import parts_of
+from hookscope.widgets.gradient_goal import parts_of
 from hookscope.widgets.model_pass import ModelPass
 
 __all__ = ["format_warnings", "list_modules"]

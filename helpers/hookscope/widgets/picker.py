@@ -26,7 +26,7 @@ from hookscope.widgets.channel_maps import (
     to_dense,
 )
 from hookscope.widgets.code_panel import CodeWidget, write_output_code
-from hookscope.widgets.goal import parts_of
+from hookscope.widgets.gradient_goal import parts_of
 from hookscope.widgets.model_pass import ModelPass
 from hookscope.widgets.module_rows import format_warnings, list_modules
 

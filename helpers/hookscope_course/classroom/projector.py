@@ -9,7 +9,7 @@ from typing import NoReturn
 from hookscope_course.classroom.slide_order import order_slides
 from hookscope_course.lab import become_lab
 from hookscope_course.learner.copies import find_chapter
-from hookscope_course.learner.edition import encode_notebook
+from hookscope_course.learner.learner_edition import encode_notebook
 
 __all__ = ["open_chapter", "write_edition"]
 

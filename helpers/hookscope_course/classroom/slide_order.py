@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hookscope_course.learner.edition import KEPT_METADATA, get_tags, make_learner_cell
+from hookscope_course.learner.learner_edition import KEPT_METADATA, get_tags, make_learner_cell
 
 __all__ = ["order_slides", "split_into_slides"]
 

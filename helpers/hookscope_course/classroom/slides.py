@@ -13,8 +13,8 @@ from typing import Any
 from hookscope.pictures.colors import LIGHT
 from hookscope_course.classroom.slide_order import split_into_slides
 from hookscope_course.learner.copies import find_chapter
+from hookscope_course.notebook_pictures import join_pictures
 from hookscope_course.paths import IS_INSTALLED
-from hookscope_course.saved_pictures import join_pictures
 
 __all__ = ["write_slides"]
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hookscope_course.learner.edition import encode_notebook, make_learner_edition
+from hookscope_course.learner.learner_edition import encode_notebook, make_learner_edition
 from hookscope_course.paths import NOTEBOOKS
 
 STATE_FOLDER = ".hookscope"

@@ -133,7 +133,9 @@ class Exercise:
 
     def _run_guarded_check(self, answers: tuple[object, ...], learner_globals: Mapping[str, object]) -> Wrong | None:
         """Let the check judge the answers; one that it would accept must not have changed what is not its own."""
-        from hookscope_course.practice.guard import Guard  # here, since the builder reads exercises without torch
+        from hookscope_course.practice.side_effects import (
+            Guard,
+        )  # here, since the builder reads exercises without torch
 
         guard = Guard(allowed_by(self._check))
         try:

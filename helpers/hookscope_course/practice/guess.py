@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hookscope_course.learner.reasons import read_reason
+from hookscope_course.learner.why_texts import read_reason
 from hookscope_course.practice import guess_results
 from hookscope_course.practice.blank import ____, holds_blank
 from hookscope_course.practice.feedback_card import Card

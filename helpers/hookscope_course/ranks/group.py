@@ -36,8 +36,8 @@ from typing import Any
 
 import cloudpickle
 
-from hookscope_course.ranks.idle import Idleness
 from hookscope_course.ranks.process import FINISH, HOST, STARTED, WHERE, RankAnswer, bytes_received
+from hookscope_course.ranks.process_state import Idleness
 
 __all__ = ["Group", "RankError", "bytes_received", "start"]
 

@@ -22,7 +22,7 @@ from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hookscope_course.kernel_settings import KERNEL_ENV, open_over_files
-from hookscope_course.saved_pictures import split_pictures
+from hookscope_course.notebook_pictures import split_pictures
 from hookscope_course.strict.figures import DATA_URI, describe_difference, find_figures, replace_random_ids
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?![\w]|\.\d)")

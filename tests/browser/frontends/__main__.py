@@ -16,7 +16,7 @@ from playwright.sync_api import expect, sync_playwright
 from tests.browser.frontends.jupyter import LAB, NOTEBOOK, Jupyter
 from tests.browser.frontends.marimo import Marimo
 from tests.browser.frontends.table import PAGE, RECORDS, read, rows
-from tests.browser.frontends.trying import Frontend, Tried, try_out
+from tests.browser.frontends.trials import Frontend, Tried, try_out
 from tests.shared import ROOT
 from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS, STEP_MILLISECONDS
 from tools.matrix.environments import LOCKS, uv

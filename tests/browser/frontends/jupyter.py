@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from tests.browser.frontends.trying import Tried
+from tests.browser.frontends.trials import Tried
 from tests.shared.lab import SIZE, STEP_MILLISECONDS, serving
 
 # The module that is run, the address of a notebook, and what it has to be told beyond what JupyterLab is told anyway.

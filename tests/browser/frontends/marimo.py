@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 
 from lessons.build.lesson_source import NOTEBOOKS
 from lessons.site.pages import find_widget_cells
-from tests.browser.frontends.trying import Tried
+from tests.browser.frontends.trials import Tried
 from tests.shared.lab import SIZE, STEP_MILLISECONDS
 
 # Between two cells none may be running for a moment.

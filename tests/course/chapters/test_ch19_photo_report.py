@@ -19,7 +19,7 @@ from hookscope_course import exercises
 from hookscope_course.chapters import ch19_photo_report as photo_report
 from hookscope_course.chapters.ch19_photo_report import STATEMENTS, load_photo, review
 from hookscope_course.practice.feedback_card import Card
-from lessons.site.cards import find_picture
+from lessons.site.chapter_cards import find_picture
 from tests.shared.exercises import run_answer, run_submission
 
 (EXERCISE,) = exercises(19)

@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 
 from hookscope_course.kernel_settings import open_over_files
 from hookscope_course.learner.copies import list_chapters, make_edition
-from hookscope_course.learner.edition import FOLDED, REASON
-from hookscope_course.learner.reasons import read_reason
+from hookscope_course.learner.learner_edition import FOLDED, REASON
+from hookscope_course.learner.why_texts import read_reason
 from hookscope_course.paths import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from hookscope_course.practice.question import label, question

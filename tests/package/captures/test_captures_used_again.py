@@ -10,7 +10,7 @@ from torch import nn
 
 import hookscope
 from hookscope import capture
-from tests.shared.awkward import MODELS, cloning
+from tests.shared.awkward_models import MODELS, cloning
 
 
 def small() -> nn.Module:

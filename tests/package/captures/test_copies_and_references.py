@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import OverwrittenError, capture
 from hookscope.captures import NotCapturedError
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.capture_runs import X, make_small_net
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from hookscope import capture, gradient_flow
 from hookscope.captures.call import NotCapturedError
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.fake_clock import count_python_calls
 
 

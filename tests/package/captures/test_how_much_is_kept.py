@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope import capture, census
 from hookscope.captures.call import NotCapturedError
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 from tests.shared.capture_runs import X, make_small_net
 
 

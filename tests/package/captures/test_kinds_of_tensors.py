@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import capture, gradient_flow
 from hookscope.captures.stats import Stats, compute_stats
-from hookscope.captures.storage_options import keep_fallback
-from tests.shared.awkward import Do
+from hookscope.captures.tensor_copies import keep_fallback
+from tests.shared.awkward_models import Do
 from tests.shared.table_checks import check_each
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hookscope import capture, census
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 X = torch.ones(1, 2)
 

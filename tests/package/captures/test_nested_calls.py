@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from hookscope import capture
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 def test_a_model_that_calls_itself_runs_one_pass() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope import capture
 from tests.shared import awkward
-from tests.shared.awkward import Do, Net, deep_clone, difference, tensors_in
+from tests.shared.awkward_models import Do, Net, deep_clone, difference, tensors_in
 from tests.shared.capture_runs import make_small_net
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.shared.awkward import Case, Do, Pair, Result, seed, tensors_in
+from tests.shared.awkward_models import Case, Do, Pair, Result, seed, tensors_in
 from tests.shared.capture_runs import compare_runs
 
 # Every tensor is 2 × 4, so that anything can be passed to anything.

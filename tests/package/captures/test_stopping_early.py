@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import NotEditedError, at, capture, census, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 class Counted(nn.Module):

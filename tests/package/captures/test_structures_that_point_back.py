@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from hookscope.pytree import find_tensors, tree_map
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 
 @dataclasses.dataclass

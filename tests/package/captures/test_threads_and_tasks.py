@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from tests.shared import PATIENCE
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 X, Y = torch.full((1,), 1.0), torch.full((1,), 10.0)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope import capture, record
 from hookscope.captures import Capture
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 
 class Data:

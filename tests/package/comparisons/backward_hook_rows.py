@@ -5,7 +5,7 @@ import collections
 import torch
 from torch import nn
 
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 def x(*shape):

@@ -9,7 +9,7 @@ from torch import nn
 
 from hookscope.comparisons.compare import compare_backward_hooks
 from tests.package.comparisons.backward_hook_rows import ROWS, list_shapes, x
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope.comparisons.compare import HookView, compare_backward_hooks
 from tests.package.comparisons.backward_hook_rows import ROWS, plain, x
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 SEVERAL_NODES = (
     "Using a non-full backward hook when the forward contains multiple autograd Nodes is deprecated and will be "

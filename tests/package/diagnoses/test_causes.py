@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import hookscope
 from hookscope.diagnoses import CAUSES
 from tests.package.diagnoses.test_unseen_models import CASES, watch, watch_backward
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 X = torch.ones(2, 4)
 

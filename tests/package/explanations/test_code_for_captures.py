@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookscope import capture, census, explain
 from hookscope.captures.result import Capture
 from hookscope.explanations import Explanation
-from tests.shared.awkward import MODELS, Do, Net, Own, difference
+from tests.shared.awkward_models import MODELS, Do, Net, Own, difference
 from tests.shared.explanation_runs import assert_same, explain_and_check, run_code, run_watched
 from tests.shared.language_models import IDS, bert, gpt2, t5
 

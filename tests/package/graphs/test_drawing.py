@@ -71,12 +71,12 @@ def test_mermaid_text():
         "    n0 -->|0| n1",
         "    n0 -->|2| n2",
         "    n2 --> n3",
-        "    linkStyle default stroke:#777",
+        "    linkStyle default stroke:#7a8694",
         '    caption["Autograd graph behind a tensor of shape (1, 1): 4 nodes, 3 edges, 2 leaves.'
         "<br/>These tensors are not in this graph: other.<br/>Hooks on nodes (grad_fn.register_hook), and on tensors "
         "that "
         'are neither leaves nor in names=, cannot be listed."] ~~~ n0',
-        "    style caption fill:#fff,stroke:none,color:#000",
+        "    style caption fill:#ffffff,stroke:none,color:#1d2733",
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hookscope.pictures import palette as pal
-from hookscope.pictures.grid import feature_grid
+from hookscope.pictures.feature_maps import feature_grid
 from tests.shared.grid_pixels import MIDDLE, TOP, list_numbers, read_label, read_map, shows_text
 
 RAMPS = torch.tensor([[[0.0, 1.0, 2.0]], [[2.0, 3.0, 4.0]]])
@@ -100,7 +100,7 @@ def test_nan_and_inf_have_their_own_colours_and_count_for_no_scale(zoomed, low):
 
 
 def test_the_hatchings_differ_by_more_than_colour():
-    from hookscope.pictures.mosaic import hatch
+    from hookscope.pictures.map_drawing import hatch
 
     patterns = []
     for index in (pal.NAN, pal.POS_INF, pal.NEG_INF):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hookscope.pictures import palette as pal
-from hookscope.pictures.grid import feature_grid
+from hookscope.pictures.feature_maps import feature_grid
 from hookscope.pictures.pixel_text import LINE, render_text
 from tests.shared.grid_pixels import BASE, MIDDLE, TOP, list_numbers, read_label, read_map, shows_text
 

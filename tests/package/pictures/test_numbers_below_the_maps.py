@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope.pictures.grid import feature_grid
+from hookscope.pictures.feature_maps import feature_grid
 from tests.shared.grid_pixels import BASE, list_numbers, read_map
 
 

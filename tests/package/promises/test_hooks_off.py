@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from hookscope import at, attention, capture, census, compare_backward_hooks, edit, profile
 from hookscope.interp.lenses import Streams
 from tests.package.promises import tools
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.recording_helpers import list_hooks
 from tests.shared.sweep_helpers import sweep
 from tests.shared.table_checks import check_each

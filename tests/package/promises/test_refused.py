@@ -33,7 +33,7 @@ from hookscope import (
 )
 from hookscope.interp.lenses import Streams
 from hookscope.widgets import LayerPicker
-from tests.shared.awkward import Do, Net, Result
+from tests.shared.awkward_models import Do, Net, Result
 from tests.shared.language_models import READER_IDS, Reader
 from tests.shared.sweep_helpers import sweep
 

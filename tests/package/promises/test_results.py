@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hookscope import collect, record
 from tests.package.promises.test_values import LARGE, NOT_COLLECTED
 from tests.package.promises.tools import BLOCKS, RUNS, Block
-from tests.shared.awkward import FUSED, MODELS, Case, Do, Net, cloning
+from tests.shared.awkward_models import FUSED, MODELS, Case, Do, Net, cloning
 from tests.shared.capture_runs import RunResult, assert_same_run, run_watched
 from tests.shared.language_models import READER_IDS, Reader
 from tests.shared.recording_helpers import list_hooks

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.shared.awkward import Case
+from tests.shared.awkward_models import Case
 from tests.shared.capture_runs import compare_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, checkpoints and the like

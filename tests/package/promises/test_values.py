@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, collect, leaves, profile, record
-from tests.shared.awkward import (
+from tests.shared.awkward_models import (
     FUSED,
     MODELS,
     PEERS,

@@ -27,7 +27,7 @@ from hookscope import (
 from hookscope.censuses.census import removing_new_hooks
 from hookscope.interp.lenses import Streams
 from hookscope.layers import find_layers, tree
-from tests.shared.awkward import tensors_in
+from tests.shared.awkward_models import tensors_in
 from tests.shared.recording_helpers import list_hooks
 from tests.shared.sweep_helpers import sweep
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope.pictures.picture import Picture
 from hookscope.recordings.record import record
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.fake_clock import count_python_calls
 from tests.shared.recording_helpers import make_nested, make_ones
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from hookscope import record
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.recording_helpers import list_hooks
 
 X = torch.ones(1, 2)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 from tests.shared.recording_helpers import make_ones
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.networks import make_checkpointed
 from tests.shared.recording_helpers import NESTED_FORWARD, make_nested, make_ones
 

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import record
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.networks import make_calls_twice, make_two_heads
 from tests.shared.recording_helpers import (
     NESTED_FORWARD,

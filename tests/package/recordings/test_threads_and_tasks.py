@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from hookscope.recordings.record import Event, record
 from hookscope.recordings.timeline import draw
 from tests.shared import PATIENCE
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.recording_helpers import make_nested, make_ones, record_pass
 
 FORWARD = ("forward_pre", "forward")

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import record
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.recording_helpers import make_ones
 
 FIRING, OUTPUT = "Full backward hook is firing", "For backward hooks to be called"

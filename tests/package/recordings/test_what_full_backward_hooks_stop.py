@@ -6,7 +6,7 @@ from torch import nn
 
 from hookscope import capture
 from hookscope.recordings.record import FullBackwardHookError, record
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.recording_helpers import list_hooks, make_ones
 
 

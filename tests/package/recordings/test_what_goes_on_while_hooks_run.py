@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.recording_helpers import (
     GLOBAL_DICTS,
     HOOK_DICTS,

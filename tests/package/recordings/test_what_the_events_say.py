@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from hookscope.recordings.record import Event, record
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.recording_helpers import list_hooks, make_nested, make_ones
 
 

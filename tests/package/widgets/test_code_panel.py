@@ -13,7 +13,7 @@ import hookscope
 from hookscope import census, samples
 from hookscope.widgets import LayerPicker, TokenPicker
 from hookscope.widgets.base import assets
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.language_models import IDS, gpt2
 
 X = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,7 @@ import hookscope
 from hookscope import LayerNotFoundError, samples
 from hookscope.widgets import LayerPicker
 from tests.package.widgets.picker_models import make_convs, make_digit_picker, make_images
-from tests.shared.awkward import MODELS, Do
+from tests.shared.awkward_models import MODELS, Do
 
 
 def test_it_begins_with_the_first_layer_that_has_maps() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import samples
 from hookscope.widgets import LayerPicker
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 Pair = namedtuple("Pair", "hidden logits")
 

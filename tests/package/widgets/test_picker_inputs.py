@@ -14,7 +14,7 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker
 from hookscope.wrong_inputs import WrongInputError
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 FLAT = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 FIXES: list[tuple[nn.Module | None, Any, str, Callable[[Any], Any]]] = [

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from hookscope.widgets import LayerPicker
-from tests.shared.awkward import Do, Net
-from tests.shared.awkward.calls import catching
+from tests.shared.awkward_models import Do, Net
+from tests.shared.awkward_models.calls import catching
 from tests.shared.language_models import IDS, llama
 
 

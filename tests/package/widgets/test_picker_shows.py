@@ -15,7 +15,7 @@ from hookscope.pictures.pixel_text import LINE
 from hookscope.widgets import LayerPicker
 from hookscope.widgets.channel_maps import draw_input, read_maps, sort_channels
 from tests.package.widgets.picker_models import make_convs, make_digit_picker, make_images
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.grid_pixels import shows_text
 
 

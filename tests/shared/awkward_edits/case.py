@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookscope import edit
 from hookscope.interp.edits import Edit
-from tests.shared.awkward import Net, tensors_in
+from tests.shared.awkward_models import Net, tensors_in
 
 Run = Callable[[nn.Module], Any]
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import at
-from tests.shared.awkward import Do, Net
 from tests.shared.awkward_edits.case import IDS, V, X, case, on_x, quiet, set_, thrice, two_linear
+from tests.shared.awkward_models import Do, Net
 
 
 def resnet() -> nn.Module:

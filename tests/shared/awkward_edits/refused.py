@@ -8,8 +8,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from tests.shared.awkward import Net
 from tests.shared.awkward_edits.case import X, case, on_x, quiet, thrice, two_linear
+from tests.shared.awkward_models import Net
 
 
 def _fail(tensor: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from hookscope.interp.activations.sample_axes import (
 )
 from hookscope.interp.activations.shards import Shard, list_shards, write_shard
 from hookscope.interp.edits.layer_hooks import LayerHooks as Edited
-from hookscope.interp.edits.parts import Part, path_of
+from hookscope.interp.edits.nested_values import Part, path_of
 from hookscope.layers import Modules, Which, pick
 from hookscope.layers.offloaded import is_offloaded, named_tensors
 from hookscope.pictures.words import format_bytes

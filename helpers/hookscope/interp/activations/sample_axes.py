@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookscope.captures import Capture
 from hookscope.captures.call import RAISED
 from hookscope.interp.activations.shards import can_be_written
-from hookscope.interp.edits.parts import listed, tensors
+from hookscope.interp.edits.nested_values import listed, tensors
 from hookscope.layers.offloaded import is_offloaded
 from hookscope.model_inputs import explain_no_grad
 from hookscope.preserve import preserve_model, preserve_rng_state

@@ -12,8 +12,8 @@ from torch.overrides import BaseTorchFunctionMode
 
 from hookscope.captures.options import check_bytes
 from hookscope.compiler import run_eagerly
+from hookscope.interp.attentions.attention_calls import AttentionMode
 from hookscope.interp.attentions.maps import AttentionMaps
-from hookscope.interp.attentions.mode import AttentionMode
 from hookscope.layers import Modules
 from hookscope.model_inputs import check_inputs, check_kwargs, explain_no_grad
 from hookscope.pictures.tokens import check_tokens

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hookscope.interp.attentions.attention_calls import AttentionCall
 from hookscope.interp.attentions.drawing import draw_all, draw_heads, find_choices
-from hookscope.interp.attentions.mode import AttentionCall
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import hint, name_not_found, not_found
 from hookscope.pictures import Picture, Result

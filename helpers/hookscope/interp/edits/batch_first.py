@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from hookscope.interp.edits.hooks import NoCopyWhileHooked
+from hookscope.interp.edits.pass_hooks import NoCopyWhileHooked
 from hookscope.layers import Modules
 
 __all__ = [

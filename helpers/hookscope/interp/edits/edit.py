@@ -17,9 +17,9 @@ from hookscope.compiler import note_traced_hooks, skip_our_hooks
 from hookscope.interp.edits import operations
 from hookscope.interp.edits.attention import heads_around, select_heads
 from hookscope.interp.edits.batch_first import AxisOrderCheck, refuse_other_order
-from hookscope.interp.edits.hooks import GradientHooks, PassHooks
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.layer_hooks import LayerHooks
+from hookscope.interp.edits.pass_hooks import GradientHooks, PassHooks
 from hookscope.interp.edits.report import (
     NotEditedError,
     check_hookable,
@@ -29,7 +29,7 @@ from hookscope.interp.edits.report import (
     table_row,
 )
 from hookscope.interp.edits.selection import Selection
-from hookscope.interp.edits.spec import EditSpec, Operation, Where, parse_options, tensors_of_capture
+from hookscope.interp.edits.specification import EditSpec, Operation, Where, parse_options, tensors_of_capture
 from hookscope.interp.edits.tokens import TokenSource, find_token_source
 from hookscope.layers import FusedLayer, ModuleMap, Modules, Which, pick, refuse_unhookable
 from hookscope.pictures import Result

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from hookscope.captures.functorch import is_wrapped
 from hookscope.error_pages import append_page
 from hookscope.interp.edits.batch_first import PACKED, as_many, is_packed
-from hookscope.interp.edits.parts import get, holder_of, keys, listed, put, tensors
-from hookscope.interp.edits.spec import EditContext, EditSpec, Path
+from hookscope.interp.edits.nested_values import get, holder_of, keys, listed, put, tensors
+from hookscope.interp.edits.specification import EditContext, EditSpec, Path
 from hookscope.interp.edits.tokens import Tokens, TokenSource
 
 __all__ = ["ChangeSize", "LayerEdit"]

@@ -17,10 +17,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.recorder import PassRecorder
 from hookscope.interp.edits.batch_first import PACKED, is_packed, samples_in
-from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked, PassHooks
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward
 from hookscope.interp.edits.layer_edit import LayerEdit
-from hookscope.interp.edits.parts import tensors
+from hookscope.interp.edits.nested_values import tensors
+from hookscope.interp.edits.pass_hooks import GradientHooks, NoCopyWhileHooked, PassHooks
 from hookscope.layers import FusedLayer, attention_would_be_fused, call_id
 
 __all__ = ["LayerHooks"]

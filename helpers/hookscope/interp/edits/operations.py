@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.interp.edits.spec import EditContext, Operation
+from hookscope.interp.edits.specification import EditContext, Operation
 
 __all__ = ["add", "map_values", "scale", "set_values", "swap", "take_mean"]
 

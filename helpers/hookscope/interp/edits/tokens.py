@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.interp.edits.hooks import NoCopyWhileHooked
+from hookscope.interp.edits.pass_hooks import NoCopyWhileHooked
 from hookscope.interp.edits.selection import numbers_in
 from hookscope.layers import Modules
 from hookscope.task_local import TaskLocal

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.captures import capture
 from hookscope.interp.edits import edit
-from hookscope.interp.edits.parts import get
+from hookscope.interp.edits.nested_values import get
 from hookscope.interp.sweeps.outputs import relative_gap, to_number
 from hookscope.interp.sweeps.passes import Inputs
 from hookscope.interp.sweeps.result import RowSite, Sweep, SweepInputs

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TypedDict
 
 from hookscope.captures.options import check_bytes
-from hookscope.interp.edits.parts import Part
+from hookscope.interp.edits.nested_values import Part
 from hookscope.layers import Which
 from hookscope.progress import check_progress
 

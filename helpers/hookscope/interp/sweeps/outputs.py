@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.interp.edits.parts import tensors
+from hookscope.interp.edits.nested_values import tensors
 from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["BatchMismatchError", "BatchOutput", "measure_gap", "relative_gap", "to_number"]

@@ -13,7 +13,7 @@ from hookscope.captures.call import RAISED
 from hookscope.interp.edits import NotEditedError
 from hookscope.interp.edits.batch_first import samples_in
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward
-from hookscope.interp.edits.parts import keys, put
+from hookscope.interp.edits.nested_values import keys, put
 from hookscope.interp.edits.report import UNSEEN_HEADS, why_not_called
 from hookscope.interp.sweeps.sites import Site
 from hookscope.layers import Modules

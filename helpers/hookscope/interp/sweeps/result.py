@@ -40,7 +40,7 @@ class RowSite:
         to: "output" or "input" of it; "heads" between the heads and the output projection of an
             `nn.MultiheadAttention`.
         call: which call of it, from 1; None for the only one.
-        way: the keys that lead from there to the tensor, see `hookscope.interp.edits.parts.keys`.
+        way: the keys that lead from there to the tensor, see `hookscope.interp.edits.nested_values.keys`.
         width: the number of values in a head; 0 without heads.
 
     """

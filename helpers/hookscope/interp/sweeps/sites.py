@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.interp.edits.attention import NoHeadsError, columns_of, count_of, heads_around
 from hookscope.interp.edits.batch_first import describe_module, has_batch_first, with_tokens_first
-from hookscope.interp.edits.parts import Part, get, listed, path_of, tensors
+from hookscope.interp.edits.nested_values import Part, get, listed, path_of, tensors
 from hookscope.interp.edits.selection import numbers_in
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.widgets.goal import find_goal, parts_of
+from hookscope.widgets.gradient_goal import find_goal, parts_of
 
 __all__ = ["Labels", "OutputTable", "compare_outputs"]
 

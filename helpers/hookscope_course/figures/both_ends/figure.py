@@ -19,7 +19,7 @@ from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import WAYS, Sheet
+from hookscope_course.figures.kit.still_sheet import WAYS, Sheet
 
 __all__ = ["ENDS", "GATES", "INPUTS", "BothEnds", "Pass", "run_pass"]
 

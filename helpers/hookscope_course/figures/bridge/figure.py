@@ -16,7 +16,7 @@ from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import SIDES, WAYS, Sheet
+from hookscope_course.figures.kit.still_sheet import SIDES, WAYS, Sheet
 
 __all__ = ["HOOKS", "Bridge", "train_one_step"]
 

@@ -18,7 +18,7 @@ from hookscope_course.figures.gradient_parts.layout import place_steps, place_tw
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import SIDES, WAYS, Sheet
+from hookscope_course.figures.kit.still_sheet import SIDES, WAYS, Sheet
 
 __all__ = ["EFFECTS", "PLACES", "GradientParts", "run_steps", "run_twice"]
 

@@ -31,8 +31,7 @@ const RULES = [
   "The gradient 1 starts at the top box. On each arrow it is multiplied by the local gradient.",
   "Type your guess of every .grad: a number, or None. Then press Run backward, and choose the next of the four tasks.",
 ];
-const STEP = 300; // milliseconds that a gradient takes for an arrow
-const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const STEP = 300 / SPEED; // milliseconds that a gradient takes for an arrow
 const missing = (model) => model.get("shown").asks.filter((name) => !(name in model.get("guesses")));
 const isAsked = (model) => model.get("shown").guess && model.get("task") >= 0;
 
@@ -58,15 +57,6 @@ function traveler(done) {
     for (const part of svg.querySelectorAll("[data-from]")) part.classList.toggle("hs-later", Number(part.dataset.from) > stage);
     for (const part of svg.querySelectorAll("[data-until]")) part.classList.toggle("hs-later", Number(part.dataset.until) <= stage);
   };
-  const point = (points, share) => {
-    const parts = points.slice(1).map(([x, y], at) => Math.hypot(x - points[at][0], y - points[at][1]));
-    let left = share * parts.reduce((sum, part) => sum + part, 0);
-    let at = 0;
-    while (left > parts[at] && at < parts.length - 1) left -= parts[at++];
-    const [[x0, y0], [x1, y1]] = [points[at], points[at + 1]];
-    const part = parts[at] ? left / parts[at] : 0;
-    return [x0 + part * (x1 - x0), y0 + part * (y1 - y0)];
-  };
   const start = (svg, arrows, moves) => {
     stop();
     const last = Math.max(0, ...arrows.map(({ stage }) => stage));
@@ -88,7 +78,7 @@ function traveler(done) {
         begun ??= now;
         const share = Math.min((now - begun) / STEP, 1);
         for (const [token, points] of tokens) {
-          const [x, y] = point(points, share);
+          const [x, y] = pointAlong(points, share);
           token.setAttribute("transform", `translate(${x} ${y})`);
         }
         if (share < 1) frame = requestAnimationFrame(step);

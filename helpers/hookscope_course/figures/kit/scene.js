@@ -157,28 +157,20 @@ function toward(key, [x, y], places) {
   return best;
 }
 
-const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-
 /**
  * Move an element along points, and then call back; at once, where motion is to be reduced. One attribute changes in a
  * frame. Returns what stops it, or null if it is there already.
  */
 function glide(element, points, duration, done) {
-  const parts = points.slice(1).map(([x, y], at) => Math.hypot(x - points[at][0], y - points[at][1]));
-  const long = parts.reduce((sum, part) => sum + part, 0);
-  if (calm() || !long) { done(); return null; }
+  const stays = points.every(([x, y]) => x === points[0][0] && y === points[0][1]);
+  if (calm() || stays) { done(); return null; }
   let begun;
   let frameId;
   const step = (now) => {
     begun ??= now;
-    const share = Math.min((now - begun) / duration, 1);
+    const share = Math.min((SPEED * (now - begun)) / duration, 1);
     if (share === 1) { done(); return; }
-    let left = long * (share < 0.5 ? 2 * share * share : 1 - 2 * (1 - share) ** 2);
-    let at = 0;
-    while (left > parts[at] && at < parts.length - 1) left -= parts[at++];
-    const [[x0, y0], [x1, y1]] = [points[at], points[at + 1]];
-    const part = parts[at] ? left / parts[at] : 0;
-    move(element, [x0 + part * (x1 - x0), y0 + part * (y1 - y0)]);
+    move(element, pointAlong(points, share < 0.5 ? 2 * share * share : 1 - 2 * (1 - share) ** 2));
     frameId = requestAnimationFrame(step);
   };
   frameId = requestAnimationFrame(step);
@@ -245,7 +237,7 @@ function player(model, { go, at, last, limit = last, dwell, text }) {
     clearTimeout(timer);
     if (!playing) return;
     if (at() >= limit()) { pause(); return; }
-    timer = setTimeout(() => go(at() + 1), dwell());
+    timer = setTimeout(() => go(at() + 1), dwell() / SPEED);
   };
   const show = () => {
     toggle.replaceChildren(...sign(playing ? "❚❚" : "▶", playing ? "Pause" : "Play"));

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from hookscope.pictures.colors import BACKWARD, DOOR, FORWARD, FRAME, HOOK, LINE, MUTED
-from hookscope_course.figures.kit.sheet import SIDES, Sheet
+from hookscope_course.figures.kit.still_sheet import SIDES, Sheet
 
 __all__ = ["draw_map"]
 

@@ -18,7 +18,7 @@ from hookscope.samples import STORY_WORDS, StoryLM, story_tokens, story_words
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Choice, Replay
-from hookscope_course.figures.kit.sheet import Sheet
+from hookscope_course.figures.kit.still_sheet import Sheet
 from hookscope_course.figures.residual_river.layout import place_river
 
 __all__ = ["EXAMPLES", "ResidualRiver", "StreamOfText", "read_stream"]

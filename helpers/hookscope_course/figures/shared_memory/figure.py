@@ -15,7 +15,7 @@ from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import Sheet
+from hookscope_course.figures.kit.still_sheet import Sheet
 
 __all__ = ["SharedMemory"]
 

@@ -1,11 +1,10 @@
-const SHORT = 24; // milliseconds between two positions
+const SHORT = 24 / SPEED; // milliseconds between two positions
 /** A number as Python writes it. */
 const fixed = (value, decimals) => (value.toFixed(decimals).replace(/^-(0\.0+)$/, "$1")).replace("-", "−");
 const two = (value) => fixed(Math.round(value * 100) / 100, 2);
 const thousandths = (value) => Math.round(value * 1000) / 1000;
 const three = (value) => fixed(thousandths(value), 3);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 const LIGHT = 0.46; // from this gray on, black words have more contrast than white ones
 /** The numbers of a square as a table whose cells carry their color; those of a patch have the grays of the digit. */
@@ -64,7 +63,7 @@ function draw(model, el) {
     if (timer) return stop();
     if (model.get("filled") || !begun) { seen.fill(0); tell({ filled: false, row: 0, column: 0 }); }
     begun = true;
-    if (!still()) { timer = setInterval(next, SHORT); return show(); }
+    if (!calm()) { timer = setInterval(next, SHORT); return show(); }
     // No motion: a whole row at each press.
     const row = model.get("row");
     seen.fill(1, row * width, (row + 1) * width);
@@ -205,7 +204,7 @@ function draw(model, el) {
     verdict.textContent = verdict_now();
     said.setAttribute("aria-live", timer ? "off" : "polite");
     said.replaceChildren(...[sentence_now(place)].flat());
-    playing.textContent = timer ? "Pause" : still() ? "Next row" : "Play";
+    playing.textContent = timer ? "Pause" : calm() ? "Next row" : "Play";
     for (const button of [playing, fill, best]) button.disabled = hidden;
     skip.hidden = !hidden;
     tiles.forEach((tile, channel) => {

@@ -14,7 +14,7 @@ from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
-from hookscope_course.figures.kit.sheet import Sheet
+from hookscope_course.figures.kit.still_sheet import Sheet
 from hookscope_course.figures.travel_map.stations import ASKED, FATES, HOOKED, PLAIN, STATIONS, Fate, outcome_of
 from hookscope_course.practice.feedback_card import Card
 

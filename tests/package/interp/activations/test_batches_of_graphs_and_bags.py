@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import collect
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 def sums_of_nodes() -> nn.Module:

@@ -16,7 +16,7 @@ from hookscope import Activations, collect
 from hookscope.interp.activations import DamagedError
 from hookscope.interp.activations.fingerprint import fingerprint_batch, fingerprint_state
 from hookscope.interp.activations.shards import Shard
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 
 class FirstBatch(nn.Module):

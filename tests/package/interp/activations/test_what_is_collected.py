@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from hookscope import Activations, LayerNotFoundError, census, collect, edit
 from hookscope.interp.activations import DamagedError
 from hookscope.interp.activations.fingerprint import fingerprint_model
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.fake_clock import Clock
 
 X = torch.arange(44.0).reshape(11, 4) / 7

@@ -11,7 +11,7 @@ import torch
 from hookscope import attention
 from tests.package.interp.attentions.test_softmax_by_hand import Attention, X, usual
 from tests.shared import PATIENCE
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 
 
 @torch.library.custom_op("hookscope_tests::my_attention", mutates_args=())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import attention
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.language_models import small_vit
 
 IDS = torch.randint(3, 50, (2, 64), generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hookscope import attention
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 
 
 class Attention(nn.Module):

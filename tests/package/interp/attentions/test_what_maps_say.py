@@ -17,7 +17,7 @@ from PIL import Image
 from torch import nn
 
 from hookscope import LayerNotFoundError, attention
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope import attention, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.networks import make_projected_attention
 
 Wrap = Callable[[nn.Linear], nn.Module]

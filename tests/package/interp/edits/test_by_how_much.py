@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import at, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0], [5.0, 6.0, -7.0, 8.0]])
 INFINITE = float("inf")

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import NotEditedError, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 class CallsItself(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import at, capture, census, edit, explain
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.explanation_runs import explain_and_check
 from tests.shared.language_models import IDS, gpt2
 

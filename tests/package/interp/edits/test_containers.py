@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from hookscope import NotEditedError, census, edit
-from hookscope.interp.edits.parts import get
-from tests.shared.awkward import Do, Net
+from hookscope.interp.edits.nested_values import get
+from tests.shared.awkward_models import Do, Net
 
 X = torch.ones(2)
 

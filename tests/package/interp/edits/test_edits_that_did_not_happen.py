@@ -11,7 +11,7 @@ from torch import nn
 
 import hookscope
 from hookscope import NotEditedError, at, capture, census, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 

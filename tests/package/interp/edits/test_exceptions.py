@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import edit
 from tests.package.promises.test_hooks_off import every_kind_of_edit, raising_in_the_middle, state
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])

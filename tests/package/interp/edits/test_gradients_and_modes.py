@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import NotEditedError, at, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import NotEditedError, edit
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 
 X = torch.ones(2)
 

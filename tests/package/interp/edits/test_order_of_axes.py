@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hookscope import at, census, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import IDS, gpt2
 from tests.shared.sweep_helpers import sweep
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import NotEditedError, at, capture, edit
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import IDS, bert, generate, gpt2, llama, small_vit, t5
 
 V = torch.linspace(-3, 3, 16)

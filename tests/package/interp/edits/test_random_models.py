@@ -10,7 +10,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from tests.package.captures.test_random_models import always_the_same, build, trees
-from tests.shared.awkward import Case, seed
+from tests.shared.awkward_models import Case, seed
 from tests.shared.edit_formulas import KINDS
 from tests.shared.hand_written_edits import Spec, check_edits, choose_spec, list_editable_calls
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import NotEditedError, at, capture, census, edit
-from tests.shared.awkward import Do, Net, Pair
+from tests.shared.awkward_models import Do, Net, Pair
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0], [5.0, 6.0, -7.0, 8.0]])
 

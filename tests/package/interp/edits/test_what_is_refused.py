@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope import capture, edit
 from hookscope.captures import NotCapturedError
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 

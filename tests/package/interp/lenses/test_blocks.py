@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope import LayerNotFoundError
 from hookscope.interp.lenses import NoBlocksError, Streams
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.language_models import READER_IDS, Reader
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hookscope import LayerNotFoundError
 from hookscope.interp.lenses import Streams
 from hookscope.interp.lenses.lens import Lens
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import READER_IDS, READER_WORDS, Reader
 
 

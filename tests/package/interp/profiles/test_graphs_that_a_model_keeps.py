@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from hookscope import profile
 from hookscope.interp.profiles import Profile
-from tests.shared.awkward import Do
+from tests.shared.awkward_models import Do
 
 
 def quick(model: nn.Module, *inputs: Any, **options: Any) -> Profile:

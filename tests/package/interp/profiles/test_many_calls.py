@@ -14,7 +14,7 @@ from torch import nn
 from hookscope import profile
 from hookscope.interp.profiles import passes, spans
 from tests.package.interp.profiles.test_what_layers_cost import X, net, quick
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.fake_clock import Clock, TimedLayer
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import profile
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 X = torch.ones(4, 8)
 

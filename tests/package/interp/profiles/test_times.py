@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import profile
 from hookscope.interp.profiles import LayerProfile, passes
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.fake_clock import Clock, TimedLayer, TimedOperations
 from tests.shared.language_models import IDS, gpt2
 

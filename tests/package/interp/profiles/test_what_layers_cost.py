@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hookscope import LayerNotFoundError, census, profile
 from hookscope.interp.profiles import LayerProfile, Profile, Time, passes
 from hookscope.interp.profiles.spans import CallSpans
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.fake_clock import Clock
 
 

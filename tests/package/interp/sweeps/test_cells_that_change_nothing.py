@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.language_models import gpt2
 from tests.shared.sweep_helpers import get_outputs, sweep, sweep_by_hand
 

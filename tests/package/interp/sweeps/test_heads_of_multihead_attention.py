@@ -14,7 +14,7 @@ from torch.overrides import _get_current_function_mode_stack
 from hookscope import NotEditedError, census, edit
 from hookscope.interp.sweeps import Cell
 from tests.package.interp.sweeps.test_one_cell import same as same_cells
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import small_vit
 from tests.shared.sweep_helpers import sweep
 

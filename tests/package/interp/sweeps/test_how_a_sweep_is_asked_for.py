@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope import SweepOptions, sweep
 from hookscope.interp.sweeps import Cell
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.sweep_helpers import get_outputs, sweep_by_hand
 
 X, Y = torch.randn(2, 2, 5, 4, generator=torch.Generator().manual_seed(0))

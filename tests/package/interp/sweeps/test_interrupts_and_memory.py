@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from hookscope import census
 from hookscope.interp.sweeps.memory import PeakBytes
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.sweep_helpers import is_close, sweep
 
 X = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(0))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.interp.sweeps import Cell
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import llama
 from tests.shared.sweep_helpers import Flat, sweep
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from hookscope import LayerNotFoundError, census
 from hookscope.interp.sweeps import Cell
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import IDS, gpt2, small_vit
 from tests.shared.sweep_helpers import Gated, sweep
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import LayerNotFoundError, NotEditedError, census
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import IDS, gpt2, small_vit
 from tests.shared.networks import resnet18
 from tests.shared.sweep_helpers import sweep

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope.interp.sweeps import Sweep
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.language_models import IDS
 from tests.shared.sweep_helpers import sweep
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope import LayerNotFoundError, census
 from tests.shared import language_models
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.fake_clock import Clock
 from tests.shared.language_models import IDS
 from tests.shared.sweep_helpers import Gated, get_outputs, is_close, sweep, sweep_by_hand

@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope import LayerNotFoundError, NotEditedError
 from hookscope.interp.sweeps import Cell
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 from tests.shared.language_models import IDS, bert
 from tests.shared.sweep_helpers import is_close, sweep
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hookscope.interp.sweeps.outputs import measure_gap
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward_models import Do, Net
 from tests.shared.sweep_helpers import get_outputs, sweep, sweep_by_hand
 
 # Inputs and weights are eighths. Their products and sums are exact, so a batch of any size gives the same bits.

@@ -24,7 +24,7 @@ from hookscope.interp.attentions.operations import (
     is_composite,
     name_arguments,
 )
-from hookscope.interp.attentions.tags import (
+from hookscope.interp.attentions.tensor_tags import (
     FEATURES,
     KEYS,
     QUERIES,

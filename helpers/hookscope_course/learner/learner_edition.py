@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from hookscope_course.learner.reasons import cut_reasons
+from hookscope_course.learner.why_texts import cut_reasons
 
 KEPT_METADATA = ("kernelspec", "language_info")  # of a notebook's metadata
 

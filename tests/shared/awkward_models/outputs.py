@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.shared.awkward.building import Do, Frozen, Net, Pair, Result, model
+from tests.shared.awkward_models.building import Do, Frozen, Net, Pair, Result, model
 
 
 def returning(name: str, function: Callable[..., Any], use: Callable[[Any], Tensor], *args: Any) -> None:

@@ -5,8 +5,8 @@ forward hook on every leaf that clones, at the moment the leaf returns, all ther
 """
 
 # isort: off
-from tests.shared.awkward.building import MODELS, Case, Do, Net, Own, Pair, Result, seed
-from tests.shared.awkward.reference import (
+from tests.shared.awkward_models.building import MODELS, Case, Do, Net, Own, Pair, Result, seed
+from tests.shared.awkward_models.reference import (
     RAISED,
     Call,
     clone_everything,
@@ -20,8 +20,8 @@ from tests.shared.awkward.reference import (
 )
 
 # Each enters its models in MODELS; in this order, so that the first ones are those of PEERS.
-from tests.shared.awkward.peers import PEERS
-from tests.shared.awkward import outputs, overwrites, calls
+from tests.shared.awkward_models.peers import PEERS
+from tests.shared.awkward_models import outputs, overwrites, calls
 # isort: on
 
 FUSED = ("transformer encoder in eval",)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from torch import Tensor
 
 from hookscope.captures import Capture, NotCapturedError
-from hookscope.interp.edits.parts import Part, get, listed, path_of, tensors
+from hookscope.interp.edits.nested_values import Part, get, listed, path_of, tensors
 from hookscope.interp.edits.selection import Selection, numbers_in
 from hookscope.interp.edits.tokens import Positions, parse_positions
 

@@ -20,7 +20,7 @@ from hookscope import capture, edit
 from hookscope.captures import call
 from hookscope.captures.stats import compute_stats
 from tests.shared import PATIENCE
-from tests.shared.awkward import Net
+from tests.shared.awkward_models import Net
 
 
 def test_memory_of_an_attribute_that_numpy_shares_stays_where_it_is() -> None:

@@ -218,7 +218,7 @@ BREAKS = [
     ),
     Break(
         "p17",
-        P + "pictures/mosaic.py",
+        P + "pictures/map_drawing.py",
         "            reach = np.maximum(np.abs(low - center), np.abs(high - center))\n",
         "            reach = np.minimum(np.abs(low - center), np.abs(high - center))\n",
         "a scale around a center clips the larger side",
@@ -338,7 +338,7 @@ BREAKS = [
     ),
     Break(
         "p28",
-        P + "pictures/mosaic.py",
+        P + "pictures/map_drawing.py",
         "    if (span > 1e30).any() or (span[span > 0] < 1e-30).any():  # float32 cannot divide by these\n",
         "    if (span > 1e39).any() or (span[span > 0] < 1e-50).any():  # float32 cannot divide by these\n",
         "maps with huge or tiny values are drawn in one color",
@@ -392,7 +392,7 @@ BREAKS = [
     ),
     Break(
         "c04",
-        C + "practice/guard.py",
+        C + "practice/side_effects.py",
         "                    if kind in _WHILE_WAITING and kind not in self.allowed and self.found is None:\n",
         "                    if kind not in _WHILE_WAITING and kind not in self.allowed and self.found is None:\n",
         "a context manager that leaves its hook on passes the guard",

@@ -1,7 +1,7 @@
 """Break a clone at one place after the other, and say which test catches it.
 
-    git clone . ../broken && python -m tests.breaks ../broken          all places
-    python -m tests.breaks ../broken p01 f03                           these
+    git clone . ../broken && python -m tests.mutations ../broken          all places
+    python -m tests.mutations ../broken p01 f03                           these
 
 Each break is undone by git in the clone. A place where nothing is caught is named at the end. It takes about an hour.
 """
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.breaks.places import BREAKS, Break
+from tests.mutations.places import BREAKS, Break
 
 SECONDS = 900
 
@@ -22,7 +22,9 @@ SECONDS = 900
 def tests_of(tree: Path, place: Break) -> list[str]:
     """List the tests that are likely to catch a break: those of its rooms, and those that name what it is about."""
     rooms = [room for each in place.rooms for room in (each, f"{each}.py") if (tree / room).exists()]
-    assert len(rooms) == len(place.rooms), f"{place.id}: a room of {place.rooms} has gone; mend tests/breaks/places.py"
+    assert len(rooms) == len(place.rooms), (
+        f"{place.id}: a room of {place.rooms} has gone; mend tests/mutations/places.py"
+    )
     files = [file for file in (tree / "tests").rglob("test_*.py") if "deploy" not in file.parts]
     naming = [file for file in files if any(re.search(topic, file.read_text("utf-8")) for topic in place.topics)]
     if "/figures/" in place.file:  # its rows come from the figures' own files and name none
@@ -37,7 +39,7 @@ def first_failure(tree: Path, place: Break) -> str:
     """Break a clone, run the tests until one fails, undo it; return its name, or nothing."""
     file = tree / place.file
     text = file.read_text(encoding="utf-8")
-    assert text.count(place.old) == 1, f"{place.id}: {place.file} has changed; mend tests/breaks/places.py"
+    assert text.count(place.old) == 1, f"{place.id}: {place.file} has changed; mend tests/mutations/places.py"
     file.write_text(text.replace(place.old, place.new), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "--tb=no", "-p", "no:cacheprovider"]
     paths = {"PYTHONPATH": os.pathsep.join([f"{tree}/helpers", str(tree)])}

@@ -61,7 +61,7 @@ def table(processes: int) -> list[dict[str, object]]:
 def alone(tool: str, batch: int, settings: dict[str, str]) -> tuple[float, float]:
     """Time a tool in a new process, see `timed`."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "benchmarks.fresh", tool, str(batch), str(PASSES[batch])],
+        [sys.executable, "-W", "ignore", "-m", "benchmarks.capture_loops", tool, str(batch), str(PASSES[batch])],
         env={**os.environ, **settings},
         check=True,
         capture_output=True,

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hookscope.pictures.mosaic import (
+from hookscope.pictures.map_drawing import (
     Box,
     Layout,
     Maps,

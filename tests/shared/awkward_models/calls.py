@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.shared.awkward.building import Case, Do, Net, Own, model, seed, silently
+from tests.shared.awkward_models.building import Case, Do, Net, Own, model, seed, silently
 
 
 @model("no_grad inside")

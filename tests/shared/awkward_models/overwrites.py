@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.shared.awkward.building import (
+from tests.shared.awkward_models.building import (
     Do,
     Doubling,
     Net,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.shared.awkward.building import MODELS, Do, Net, images, model
+from tests.shared.awkward_models.building import MODELS, Do, Net, images, model
 
 PEERS = 16
 """So many of `MODELS`, the first ones, are those that other tools were measured on."""
