@@ -27,7 +27,7 @@ def tests_of(tree: Path, place: Break) -> list[str]:
     )
     files = [file for file in (tree / "tests").rglob("test_*.py") if "deploy" not in file.parts]
     naming = [file for file in files if any(re.search(topic, file.read_text("utf-8")) for topic in place.topics)]
-    if "/figures/" in place.file:  # its rows come from the figures' own files and name none
+    if "/figures/" in place.file or place.file.endswith(".js"):  # its rows come from the figures' own files
         naming.append(tree / "tests/browser/figures/test_every_figure.py")
     browser = [file for file in naming if "browser" in file.parts]
     others = [file for file in naming if file not in browser]

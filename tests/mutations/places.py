@@ -306,8 +306,8 @@ BREAKS = [
     Break(
         "p25",
         P + "interp/profiles/spans.py",
-        "        del self._running[place:]  # and calls inside that ended by an exception\n",
-        "        self._running.pop()\n",
+        "self._after, prepend=True, always_call=True)",
+        "self._after, prepend=True)",
         "after an exception that the model caught, a profile counts later layers for the wrong parent",
         (r"\bprofile\(", r"raise|except"),
         ("tests/package/interp/profiles",),

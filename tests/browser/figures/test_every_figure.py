@@ -43,6 +43,7 @@ def test_by_mouse_in_both_themes(figures: FigurePage, name: str) -> None:
     """A reader clicks; before and after, and in the dark, axe finds nothing."""
     figure, stage = FIGURES[name], draw(figures, name)
     assert figures.axe() == [], "light"
+    assert read(figures, figure) != figure.clicked, "the clicks are to change something"
     click(stage, figure)
     figures.told(f"print({figure.reads})", figure.clicked)
     figures.screenshot(f"{name}-light", stage)
@@ -59,6 +60,7 @@ def test_by_keyboard_with_less_motion(figures: FigurePage, name: str) -> None:
         stage = draw(figures, name)
         assert stage.evaluate(MOVES) == []
         assert stage.evaluate(UNREACHED) == []
+        assert read(figures, figure) != figure.pressed, "the keys are to change something"
         stage.locator(figure.focus).first.focus()
         for key in figure.keys:
             figures.page.keyboard.press(key)

@@ -80,8 +80,8 @@ small
         "small.index",
         "8",
         ".sc-peg[data-kind=full_backward]",
-        ("Enter",),
-        "0",
+        ("Enter", "ArrowRight"),
+        "1",
         touch=False,
     ),
 }
