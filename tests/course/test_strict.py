@@ -132,7 +132,7 @@ def test_nothing_is_milder_than_nbval_unless_asked_for(tmp_path: Path) -> None:
 
 def test_an_error_shows_the_cell_and_why(tmp_path: Path) -> None:
     stale = new_code_cell("a_long_name = 1", execution_count=7)
-    write(tmp_path / "stale.ipynb", stale)
+    write(tmp_path / "stale.ipynb", "", stale)  # an empty cell has no count
     said = verdicts(tmp_path)[""][0]
     assert "saved execution count is 7, expected 1: the notebook was not run from top to bottom" in said
     assert "a_long_name = 1" in said
