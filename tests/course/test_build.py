@@ -321,7 +321,10 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
         (HEADER.replace("title: A", "title: A: B"), "lessons/00_small/lesson.md:2: the header is not YAML"),
         (HEADER.replace("[D0]", "[D9]"), "claims.toml has no document 'D9'"),
         (HEADER.replace("builds_on: []", "builds_on: [7]"), "builds_on names chapter 07"),
-        (HEADER + "\n```{code-cell}\nprint(1)\n", "lessons/00_small/lesson.md:9: this fence (```) is never closed"),
+        (
+            HEADER + "\n```{code-cell}\nprint(1)\n\n```python\nprint(2)\n",  # the second does not close the first
+            "lessons/00_small/lesson.md:9: this fence (```) is never closed",
+        ),
         (HEADER + "\n```{code-cell}\nx = 1\nprint(1\n```\n", "lessons/00_small/lesson.md:11: '(' was never closed"),
         (HEADER + "\n```{code-cell}\n:tags: [a\n\nx = 1\n```\n", "Invalid YAML"),
         (
