@@ -85,9 +85,9 @@ function draw(model, el) {
       s("rect", { class: "tm-frame", x, y, width, height, rx: 10 })];
     const line = (text, [x, y], size, kind) => words([text], [x, y], { size, anchor: "start", kind });
     const [x, y] = home;
-    svg.append(s("g", { class: "tm-card tm-home tm-same", "aria-hidden": "true" }, ...base(home), line("notebook", [x + 10, y + 22], 1.1 * font, "tm-name"),
-      line("hook ×10", [x + 10, y + 42], font, ""), line(`returns ${hooked},`, [x + 10, y + 60], font, "sc-soft"),
-      line(`without it ${plain}`, layout === narrow ? [x + 110, y + 60] : [x + 10, y + 77], font, "sc-soft")));
+    svg.append(s("g", { class: "tm-card tm-home tm-same", "aria-hidden": "true" }, ...base(home), line("notebook", [x + 10, y + 20], 1.1 * font, "tm-name"),
+      line("hook ×10", [x + 10, y + 38], font, ""), line(`returns ${hooked},`, [x + 10, y + 55], font, "sc-soft"),
+      line(`without it ${plain}`, layout === narrow ? [x + 110, y + 55] : [x + 10, y + 71], font, "sc-soft")));
     cards = Object.fromEntries(stations.map(({ name, code }) => {
       const [left, top, width, height] = layout.cards[name];
       const fate = line("", [left + 10, top + 0.65 * height], font, "");
