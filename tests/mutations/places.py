@@ -515,8 +515,8 @@ BREAKS = [
     Break(
         "f02",
         C + "figures/ten_times_game/figure.js",
-        "ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];\n    if (!step",
-        "ArrowLeft: [0, -1] }[event.key];\n    if (!step",
+        "ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];\n    const grid",
+        "ArrowLeft: [0, -1] }[event.key];\n    const grid",
         "the keys up and down are not handled in the ten-times table",
         (r"TenTimesGame",),
         ("tests/course/figures/test_ten_times_game",),
@@ -561,7 +561,7 @@ BREAKS = [
     ),
     Break(
         "f06",
-        C + "figures/kit/scene.js",
+        P + "widgets/common.js",
         'const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;\n',
         "const calm = () => false;\n",
         "figures move although the reader wants less motion",
@@ -632,8 +632,8 @@ BREAKS = [
     Break(
         "f12",
         C + "figures/both_ends/figure.js",
-        "      const shut = there(event) > -lift / 2;\n",
-        "      const shut = there(event) < -lift / 2;\n",
+        "        const shut = there(down) > -lift / 2;\n",
+        "        const shut = there(down) < -lift / 2;\n",
         "a gate that is dragged down opens",
         (r"BothEnds",),
         ("tests/course/figures/test_both_ends",),
@@ -704,9 +704,9 @@ BREAKS = [
     ),
     Break(
         "f18",
-        C + "figures/kit/scene.js",
-        "    return [x, y];\n  };\n  const nearest",
-        "    return [y, x];\n  };\n  const nearest",
+        P + "widgets/common.js",
+        "  return [x, y];\n}\n\n// The speed",
+        "  return [y, x];\n}\n\n// The speed",
         "a hook that is dragged follows the pointer with across and down exchanged",
         (r"drag", r"PlayingMap|Bridge"),
         (),

@@ -12,6 +12,23 @@ function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Make an SVG element. Text is always text. */
+function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, String(value));
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** The place of the pointer in the units of an SVG. */
+function pointIn(svg, { clientX, clientY }) {
+  const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
+  return [x, y];
+}
+
 // The speed of all figures: 2 moves everything twice as fast. Each figure says in milliseconds how long its own ways take.
 const SPEED = 1;
 
@@ -37,9 +54,9 @@ function field(label, control, attributes = {}) {
   return h("span", { class: "hs-field", ...attributes }, h("label", { for: control.id }, label), control);
 }
 
-/** A <select> of [value, text] pairs that sets a trait. */
-function choice(model, trait, options, parse = String) {
-  const control = h("select", { onchange: () => put(model, { [trait]: parse(control.value) }), ...ownKeys });
+/** A <select> of [value, text] pairs that sets a trait, and `more` traits with it. */
+function choice(model, trait, options, parse = String, more = {}) {
+  const control = h("select", { onchange: () => put(model, { [trait]: parse(control.value), ...more }), ...ownKeys });
   const fill = (pairs) => control.replaceChildren(...pairs.map(([value, text]) => h("option", { value: String(value) }, text)));
   const show = () => { control.value = String(model.get(trait)); };
   fill(options);
@@ -50,6 +67,42 @@ function choice(model, trait, options, parse = String) {
 
 /** Without this attribute, JupyterLab uses the arrow keys to move to another cell. */
 const ownKeys = { "data-lm-suppress-shortcuts": "true" };
+
+/** Do what a key means in a figure; in a notebook, arrows go to another cell. With Ctrl, Alt or Cmd, a key is the browser's. */
+function actOn(event, act) {
+  if (!act || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault();
+  event.stopPropagation();
+  act();
+}
+
+/** Let Enter and Space press what is no <button>. */
+function pressByKey(element, press) {
+  element.addEventListener("keydown", (event) => actOn(event, ["Enter", " "].includes(event.key) && press));
+}
+
+/** Say which of some buttons are pressed. */
+const markPressed = (buttons, isPressed) =>
+  [...buttons].forEach((button, at) => button.setAttribute("aria-pressed", String(isPressed(button, at))));
+
+/** Buttons that set a trait, one for each of the [value, content] pairs. */
+function switches(model, trait, pairs, { label, text, pick = (value) => put(model, { [trait]: value }), look = () => ({}), ...attributes }) {
+  const buttons = pairs.map(([value, content]) => h("button", { type: "button", ...look(value), onclick: () => pick(value) }, content));
+  const row = h("div", { class: "hs-row", role: "group", "aria-label": label, ...attributes }, text && h("span", {}, text), ...buttons);
+  const show = () => markPressed(buttons, (button, at) => pairs[at][0] === model.get(trait));
+  show();
+  listen(model, row, trait, show);
+  return row;
+}
+
+/** A checkbox that sets a trait. */
+function checkbox(model, trait) {
+  const control = h("input", { type: "checkbox", onchange: () => put(model, { [trait]: control.checked }) });
+  const show = () => { control.checked = model.get(trait); };
+  show();
+  listen(model, control, trait, show);
+  return control;
+}
 
 /** A box for a text of the reader's own. Enter and the button hand it to `ask`. */
 function textBox(ask) {
@@ -82,7 +135,12 @@ function slider(model, trait, { min, max, step = 1, text = (value) => String(val
  * While the kernel is busy, ipywidgets collects the latest value of each trait and sends them together.
  */
 function put(model, values) {
-  for (const [trait, value] of Object.entries({ ...values, _request: model.get("_request") + 1 })) model.set(trait, value);
+  tell(model, { ...values, _request: model.get("_request") + 1 });
+}
+
+/** Set traits when everything is on the page already, so nothing is asked of the kernel. */
+function tell(model, values) {
+  for (const [trait, value] of Object.entries(values)) model.set(trait, value);
   model.save_changes();
 }
 
@@ -124,9 +182,33 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
   return image;
 }
 
-/** The code in a trait, as a block that can be scrolled and copied by keyboard. */
+/** Code as a block that can be scrolled and copied by keyboard. */
+const codeBlock = (label, code = "", attributes = {}) =>
+  h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": label, ...ownKeys, ...attributes }, code);
+
+/** Copy a text, or else select the element that shows it. Returns whether it is copied. */
+async function copyOrSelect(text, element) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(element);
+    return false;
+  }
+}
+
+/** Text with what stands between backticks as code. */
+const worded = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+
+/** Text with values in the place of names in braces. */
+const fillIn = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+
+/** A number as people write it, with a minus that is as long as a plus. */
+const signed = (number) => String(number).replace("-", "−");
+
+/** The code in a trait. */
 function codeLines(model, trait, label) {
-  const code = h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": label, ...ownKeys });
+  const code = codeBlock(label);
   const show = () => { code.textContent = model.get(trait); };
   show();
   listen(model, code, trait, show);

@@ -70,11 +70,9 @@ function draw(model, el) {
     const [x, y, width, height, lift] = layout.gates[name];
     const bar = s("rect", { class: "be-bar", x: x - width / 2, y: y - height / 2, width, height, rx: 6 });
     const handle = gateHandle([x, y]);
-    const focus = s("rect", { class: "be-focus", x: x - width / 2 - 7, y: y - height / 2 - 7, width: width + 14, height: height + 14, rx: 10 });
+    const focus = focusFrame([x, y, width, height], 7, 10, "be-focus");
     const grip = s("rect", { class: "be-reach", x: x - 22, y: y - height / 2 - 4, width: 44, height: height + 8 });
     const element = s("g", { class: "be-gate", role: "switch", tabindex: 0, "aria-label": `${name} closed`, "data-gate": name, ...ownKeys }, focus, grip, bar, handle.element);
-    let from = null;
-    let dragged = false;
     const rest = () => (has("stops", name) ? 0 : -lift);
     const set = () => {
       move(element, [0, rest()]);
@@ -82,37 +80,21 @@ function draw(model, el) {
       mark(element, "be-shut", has("stops", name));
       handle.point(has("stops", name));
     };
-    const scale = () => element.ownerSVGElement.getScreenCTM().a;
-    element.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
-    element.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0) return;
-      event.preventDefault();
-      element.focus({ preventScroll: true });
-      element.setPointerCapture(event.pointerId);
-      [from, dragged] = [event.clientY, false];
+    const there = (down) => Math.min(0, Math.max(-lift, rest() + down / element.ownerSVGElement.getScreenCTM().a));
+    drag(element, {
+      vertical: true,
+      follow: (event, [, down]) => move(element, [0, there(down)]),
+      drop: (event, [, down]) => {
+        const shut = there(down) > -lift / 2;
+        if (shut === has("stops", name)) set();
+        else toggle(name);
+      },
+      cancel: set,
+      press: () => toggle(name),
     });
-    const there = (event) => Math.min(0, Math.max(-lift, rest() + (event.clientY - from) / scale()));
-    element.addEventListener("pointermove", (event) => {
-      if (from === null || (!dragged && Math.abs(event.clientY - from) < 4)) return;
-      dragged = true;
-      move(element, [0, there(event)]);
-    });
-    element.addEventListener("pointerup", (event) => {
-      if (from === null) return;
-      const shut = there(event) > -lift / 2;
-      from = null;
-      if (!dragged) return;
-      if (shut === has("stops", name)) set();
-      else toggle(name);
-    });
-    element.addEventListener("pointercancel", () => { from = null; set(); });
-    element.addEventListener("click", () => { if (!dragged) toggle(name); dragged = false; });
     element.addEventListener("keydown", (event) => {
       const wanted = { ArrowDown: true, ArrowUp: false, Enter: !has("stops", name), " ": !has("stops", name) }[event.key];
-      if (wanted === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      event.stopPropagation(); // in a notebook, arrows go to another cell
-      if (wanted !== has("stops", name)) toggle(name);
+      actOn(event, wanted !== undefined && (() => { if (wanted !== has("stops", name)) toggle(name); }));
     });
     return { element, set };
   };
@@ -121,14 +103,9 @@ function draw(model, el) {
   const end = (name) => {
     const [x, y, width, height] = layout.boxes[name];
     const sign = s("text", { class: "be-sign", x: x + width / 2 - 4, y: y - height / 2 + layout.font, "font-size": layout.font, "text-anchor": "end" });
-    const focus = s("rect", { class: "be-focus", x: x - width / 2 - 4, y: y - height / 2 - 4, width: width + 8, height: height + 8, rx: 13 });
+    const focus = focusFrame([x, y, width, height], 4, 13, "be-focus");
     const element = s("g", { class: "be-end", role: "button", tabindex: 0, "data-end": name, ...ownKeys, onclick: () => press(name) }, focus, boxes[name].element, sign);
-    element.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      event.stopPropagation();
-      press(name);
-    });
+    pressByKey(element, () => press(name));
     const set = () => {
       const [known, marked] = [model.get("ran") && !flying, has("marks", name)];
       const value = pass().ends[ENDS.indexOf(name)];
@@ -167,7 +144,6 @@ function draw(model, el) {
       ...others.map((name) => boxes[name].element), ...buttons.map(({ element }) => element),
       // in the order of the Tab key: first the gates, from the back, then the gradients
       gates.stop_output.element, gates.stop_input.element, ...ENDS.map((name) => ends[name].element), ...tokens.map(({ element }) => element));
-    for (const { stand } of tokens) stand([0, 0], { value: "", way: "backward", hidden: true });
     holder.replaceChildren(svg);
   };
 
@@ -185,9 +161,9 @@ function draw(model, el) {
     const out = () => {
       let open = ENDS.length;
       const done = () => { open -= 1; if (!open) last(); };
-      tokens.slice(0, 2).forEach(({ fly, stand }, at) => {
+      tokens.slice(0, 2).forEach(({ fly, hide }, at) => {
         const [name, made] = [INPUTS[at], found.made[at]];
-        if (made === null) { stand([0, 0], { ...look(null) }); done(); return; }
+        if (made === null) { hide(); done(); return; }
         fly(tracks[name], LEG, look(made), () => fly(tracks[`${name}.grad`], LEG, look(found.goes_on[at]), done));
       });
       tokens[2].fly(tracks["W.grad"], 2 * LEG, { ...look(found.ends[2]), left: true }, done);
@@ -196,7 +172,7 @@ function draw(model, el) {
   };
   const halt = () => {
     flying = false;
-    for (const { stop, stand } of tokens) { stop(); stand([0, 0], { value: "", way: "backward", hidden: true }); }
+    for (const each of tokens) each.hide();
   };
 
   const show = () => {

@@ -39,15 +39,12 @@ function draw(model, el) {
       if (event.key !== " ") return;
       event.preventDefault();
       event.stopImmediatePropagation();
-      if (controls.playing()) controls.pause(); else controls.play();
+      controls.turn();
     }, true);
-    hook.element.addEventListener("keydown", (event) => {
-      if (!event.key.startsWith("Arrow") || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      event.stopPropagation(); // in a notebook, arrows go to another cell
+    hook.element.addEventListener("keydown", (event) => actOn(event, event.key.startsWith("Arrow") && (() => {
       const to = at() + (event.key === "ArrowRight" || event.key === "ArrowDown" ? 1 : -1); // in the order of the pass
       if (to in places) go(to);
-    });
+    })));
     return hook;
   };
 
@@ -73,13 +70,12 @@ function draw(model, el) {
     svg.append(...layout.frames.map(({ rect, title, at: where }) => frame(rect, [], title, where, font)),
       ...layout.rails.map(({ points, way }) => rail(points, way)), deck, ...boxes, ...ranks.flatMap(({ rings }) => rings),
       ...ranks.map(({ plate }) => plate.element), ...ranks.map(({ hook }) => hook.element), ...ranks.map(({ value }) => value.element));
-    for (const { value } of ranks) value.stand([0, 0], { value: "", way: "backward", hidden: true });
     holder.replaceChildren(svg);
   };
 
   const halt = () => {
     for (const stop of stops.splice(0)) stop?.();
-    for (const { value } of ranks) { value.stop(); value.stand([0, 0], { value: "", way: "backward", hidden: true }); }
+    for (const { value } of ranks) value.hide();
   };
 
   /** Write the values at a place, and put both hooks there; one that is being dragged stays where it is. */
@@ -92,8 +88,7 @@ function draw(model, el) {
       hook.set({ label: `${name} on rank ${rank}, value ${values[rank]}; arrow keys move it on both ranks`, fires: true });
     });
     mark(deck, "br-crossed", place === crossing);
-    say.textContent = said;
-    say.setAttribute("aria-live", controls.playing() ? "off" : "polite"); // not a flood of words while it plays
+    controls.say(say, said);
   };
 
   /** Go on by one place: along the rails; over the bridge, both values meet, and come back as one. */
@@ -107,7 +102,7 @@ function draw(model, el) {
       const [seen, next] = [places[place - 1], places[place]].map(({ values }) => ({ value: values[rank], way: "backward", left: true }));
       const meet = layout.meet[rank];
       value.fly(meet, MEET, seen, () => value.fly([...meet].reverse(), MEET, next, () => {
-        value.stand([0, 0], { ...next, hidden: true });
+        value.hide();
         plate.set(next.value);
         along();
       }));

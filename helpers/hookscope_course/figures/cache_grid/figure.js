@@ -10,8 +10,10 @@ function draw(model, el) {
   const isHit = (way, call, token) => Boolean(hits(way)[call]?.includes(token));
 
   const say = h("p", { class: "sc-say", role: "status" });
-  const choose = h("div", { class: "hs-row kv-choose", role: "group", "aria-label": "what the hook adds to" }, h("span", {}, "The hook adds to"),
-    ...changes.map(([name]) => h("button", { type: "button", onclick: () => put(model, { change: name, marks: [], ran: false }) }, h("code", {}, name))));
+  const choose = switches(model, "change", changes.map(([name]) => [name, h("code", {}, name)]), {
+    label: "what the hook adds to", text: "The hook adds to", class: "hs-row kv-choose",
+    pick: (change) => put(model, { change, marks: [], ran: false }),
+  });
 
   const buttons = {};
   const cell = (way, call, token) => {
@@ -49,11 +51,10 @@ function draw(model, el) {
   roam(1, "1,0,0");
   const arrows = (event) => {
     const now = Object.values(buttons).find(({ button }) => button === event.target);
-    if (!now || !event.key.startsWith("Arrow") || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation(); // in a notebook, arrows go to another cell
-    const places = Object.fromEntries(Object.entries(buttons).filter(([, { way }]) => way === now.way).map(([key, { call, token }]) => [key, [100 * token, 100 * call]]));
-    buttons[toward(event.key, [100 * now.token, 100 * now.call], places)]?.button.focus();
+    actOn(event, now && event.key.startsWith("Arrow") && (() => {
+      const places = Object.fromEntries(Object.entries(buttons).filter(([, { way }]) => way === now.way).map(([key, { call, token }]) => [key, [100 * token, 100 * call]]));
+      buttons[toward(event.key, [100 * now.token, 100 * now.call], places)]?.button.focus();
+    }));
   };
 
   const run = h("button", { type: "button", class: "hs-lit", onclick: () => put(model, { ran: true }) }, "Run generate()");
@@ -65,7 +66,6 @@ function draw(model, el) {
 
   const show = () => {
     const [change, marks, ran] = [model.get("change"), model.get("marks"), model.get("ran")];
-    for (const [n, button] of [...choose.querySelectorAll("button")].entries()) button.setAttribute("aria-pressed", String(changes[n][0] === change));
     for (const [key, { button, way, call, token }] of Object.entries(buttons)) {
       const [marked, hit] = [marks.includes(key), ran && isHit(way, call, token)];
       const lost = ran && call >= hits(way).length;

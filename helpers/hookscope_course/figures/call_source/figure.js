@@ -1,14 +1,7 @@
 /** The two ways to run a module. */
-function waysOf(model) {
-  const ways = model.get("_ways");
-  const buttons = Object.entries(ways).map(([way, { title }]) =>
-    h("button", { type: "button", class: "cs-way", "data-way": way, onclick: () => put(model, { way, step: 1 }) }, title));
-  const show = () => buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.way === model.get("way"))));
-  const row = h("div", { class: "hs-row", role: "group", "aria-label": "What you write" }, h("span", {}, "You write"), ...buttons);
-  show();
-  listen(model, row, "way", show);
-  return row;
-}
+const waysOf = (model) => switches(model, "way", Object.entries(model.get("_ways")).map(([way, { title }]) => [way, title]), {
+  label: "What you write", text: "You write", pick: (way) => put(model, { way, step: 1 }), look: (way) => ({ class: "cs-way", "data-way": way }),
+});
 
 /** How many lines have run, and what the last of them does. */
 function stepOf(model) {

@@ -2,13 +2,7 @@
 
 const copy = (lines) => {
   const button = h("button", { type: "button", onclick: async () => {
-    try {
-      await navigator.clipboard.writeText(lines);
-      button.textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren(button.previousElementSibling);
-      button.textContent = "Selected: press Ctrl+C";
-    }
+    button.textContent = (await copyOrSelect(lines, button.previousElementSibling)) ? "Copied" : "Selected: press Ctrl+C";
   } }, "Copy");
   return button;
 };
@@ -22,7 +16,7 @@ export default widget(finder({
   title: (row) => [row.want],
   inside: (row) => [
     h("p", { class: "ch-answer" }, ...worded(row.answer)),
-    h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": "Lines to paste", ...ownKeys }, row.lines),
+    codeBlock("Lines to paste", row.lines),
     copy(row.lines),
     h("p", { class: "ch-facts" }, [row.hooks, `since torch ${row.since}`, row.taught].filter(Boolean).join(" · ")),
   ],

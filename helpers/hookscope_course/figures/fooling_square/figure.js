@@ -10,45 +10,27 @@ function pad(model) {
     const values = { size: side, row: inside(row, height), column: inside(column, width) };
     if (Object.entries(values).some(([trait, value]) => value !== model.get(trait))) put(model, values);
   };
-  const follow = (event) => {
-    const box = event.currentTarget.getBoundingClientRect();
+  const follow = (down, across) => {
     const [height, width] = sides();
     const half = (model.get("size") || FIRST) / 2;
-    place(Math.round(((event.clientY - box.top) / box.height) * height - half), Math.round(((event.clientX - box.left) / box.width) * width - half));
+    place(Math.round(down * height - half), Math.round(across * width - half));
   };
   const image = h("img", { class: "sq-image", draggable: "false" });
   const outline = h("div", { class: "sq-outline", "aria-hidden": "true" });
   const cells = h("div", { class: "sq-cells", role: "img" });
-  const at = (element, { row, column, size }) => {
-    const [height, width] = sides();
-    Object.assign(element.style, {
-      left: `${(100 * column) / width}%`, top: `${(100 * row) / height}%`, width: `${(100 * size) / width}%`, height: `${(100 * size) / height}%`,
-    });
-    return element;
-  };
   const steps = { ArrowUp: [-1, 0, 0], ArrowDown: [1, 0, 0], ArrowLeft: [0, -1, 0], ArrowRight: [0, 1, 0], "+": [0, 0, 1], "-": [0, 0, -1] };
-  const box = h("div", {
-    class: "sq-pad ph-pad hs-light", tabindex: "0", role: "group", "aria-label": "The digit. Arrow keys move the square, plus and minus change its size.", ...ownKeys,
-    onkeydown: (event) => {
-      const step = steps[event.key];
-      if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const size = model.get("size");
-      place(model.get("row") + (size ? step[0] : 0), model.get("column") + (size ? step[1] : 0), size ? size + step[2] : FIRST);
-    },
-    onpointerdown: (event) => {
-      if (event.button !== 0) return;
-      event.currentTarget.setPointerCapture(event.pointerId);
-      follow(event);
-    },
-    onpointermove: (event) => { if (event.currentTarget.hasPointerCapture(event.pointerId)) follow(event); },
+  const box = imagePad({
+    label: "The digit. Arrow keys move the square, plus and minus change its size.", kind: "sq-pad", follow,
+    onkeydown: (event) => actOn(event, steps[event.key] && (() => {
+      const [[down, across, more], size] = [steps[event.key], model.get("size")];
+      place(model.get("row") + (size ? down : 0), model.get("column") + (size ? across : 0), size ? size + more : FIRST);
+    })),
   }, image, cells, outline);
   const show = () => {
     const [size, shown, map] = [model.get("size"), model.get("_shown"), model.get("_map")];
     Object.assign(image, { src: shown.src, alt: `The digit that the model receives. ${shown.sentence}` });
     outline.hidden = !size;
-    at(outline, { row: model.get("row"), column: model.get("column"), size });
+    layOver(outline, sides(), { row: model.get("row"), column: model.get("column"), size });
     const mapped = model.get("mapped") && map.cells !== undefined;
     box.classList.toggle("sq-mapped", mapped);
     cells.hidden = !mapped;
@@ -57,7 +39,7 @@ function pad(model) {
     cells.replaceChildren(...map.cells.map((cell) => {
       const one = h("span", { class: cell.reads === shown.was ? "" : "sq-other" }, String(cell.reads));
       one.style.background = `rgb(217 64 38 / ${0.8 * cell.lost})`;
-      return at(one, { row: cell.row + shift, column: cell.column + shift, size: map.step });
+      return layOver(one, sides(), { row: cell.row + shift, column: cell.column + shift, size: map.step });
     }));
     const others = map.cells.filter((cell) => cell.reads !== shown.was);
     cells.setAttribute("aria-label", `A ${map.size} by ${map.size} square in ${map.cells.length} places: in ${others.length} the model reads another digit: ` +
@@ -75,7 +57,7 @@ function draw(model, el) {
   const uncover = h("button", { type: "button", onclick: () => put(model, { size: 0, row: 0, column: 0 }) }, "Uncover");
   const toggle = (trait, text) => {
     const button = h("button", { type: "button", onclick: () => put(model, { [trait]: !model.get(trait) }) }, text);
-    const show = () => button.setAttribute("aria-pressed", String(model.get(trait)));
+    const show = () => markPressed([button], () => model.get(trait));
     show();
     listen(model, button, trait, show);
     return button;

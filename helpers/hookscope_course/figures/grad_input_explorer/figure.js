@@ -23,8 +23,7 @@ function graphOf(layout, { title, alt, told, from }) {
   const [[x0, y0], [x1, y1]] = bar;
   if (x0 !== x1 || y0 !== y1) svg.append(s("line", { class: "gi-bar", x1: x0, y1: y0, x2: x1, y2: y1 }));
   const hook = (kind, at) => {
-    const peg = s("g", { class: `gi-peg gi-${kind}` }, s("circle", { r: radius }),
-      s("path", { class: "sc-eye", d: "M-9 0Q0 -9 9 0Q0 9 -9 0Z" }), s("circle", { class: "sc-pupil", r: 2.8 }));
+    const peg = s("g", { class: `gi-peg gi-${kind}` }, s("circle", { r: radius }), ...eye());
     const place = ([a, b]) => { peg.style.transform = `translate(${a}px, ${b}px)`; };
     place(at);
     svg.append(peg);
@@ -50,14 +49,7 @@ function draw(model, el) {
   const layer = choice(model, "layer", shown().layers.map((name) => [name, name]));
   const shapes = () => shown().shapes.map((shape) => [String(shape), `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`]);
   const shape = choice(model, "input_shape", shapes(), (text) => text.split(",").map(Number));
-  const check = (trait) => {
-    const control = h("input", { type: "checkbox", onchange: () => put(model, { [trait]: control.checked }) });
-    const update = () => { control.checked = model.get(trait); };
-    update();
-    listen(model, control, trait, update);
-    return control;
-  };
-  const controls = { bias: check("bias"), inplace: check("inplace"), requires_grad: check("requires_grad") };
+  const controls = Object.fromEntries(["bias", "inplace", "requires_grad"].map((trait) => [trait, checkbox(model, trait)]));
   const why = h("span", { class: "gi-why", id: `hookscope-${++lastId}` });
   controls.requires_grad.setAttribute("aria-describedby", why.id);
   const fields = {
@@ -103,7 +95,7 @@ function draw(model, el) {
     h("div", { class: "gi-wide", tabindex: "0", role: "region", ...ownKeys, "aria-label": "comparison" }, table), explanation);
 
   let before = null; // the node of the legacy hook and its place, in the layout that is drawn
-  let narrow = false;
+  let narrow;
   const show = () => {
     const view = shown();
     shape.fill(shapes());
@@ -155,17 +147,11 @@ function draw(model, el) {
     h("div", { class: "hs-row gi-controls" }, field("Layer", layer), ...Object.values(fields), why),
     say, holder, legend, aside, ask, goals, verdict, more);
   stage(model, el, "The graph with both hooks in it", figure);
-  const fit = (width) => {
-    const wanted = Boolean(width) && width < SHORT;
-    if (wanted === narrow) return;
+  fitWidth(model, figure, SHORT, (wanted) => {
     narrow = wanted;
     if (before) before.at = null;
     show();
-  };
-  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
-  show();
-  sized.observe(figure);
-  cleanups.get(model)?.push(() => sized.disconnect());
+  });
   listen(model, el, "shown answers", show);
 }
 

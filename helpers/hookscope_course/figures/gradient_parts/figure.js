@@ -85,12 +85,7 @@ function draw(model, el) {
         element.addEventListener("click", next);
         if (at) { element.setAttribute("tabindex", "-1"); element.setAttribute("aria-hidden", "true"); }
       });
-      main.element.addEventListener("keydown", (event) => {
-        if (event.key !== "Enter" && event.key !== " ") return;
-        event.preventDefault();
-        event.stopPropagation();
-        next();
-      });
+      pressByKey(main.element, next);
     } else {
       draggable(main.element, {
         svg, home, places: points, reach: 60,
@@ -98,17 +93,13 @@ function draw(model, el) {
         drop: (name) => { if (name === null || name === model.get("place")) show(); else ask({ place: name }); },
         press: next,
       });
-      main.element.addEventListener("keydown", (event) => {
-        if (!event.key.startsWith("Arrow") || event.ctrlKey || event.metaKey || event.altKey) return;
-        event.preventDefault();
-        event.stopPropagation(); // in a notebook, arrows go to another cell
+      main.element.addEventListener("keydown", (event) => actOn(event, event.key.startsWith("Arrow") && (() => {
         const { [model.get("place")]: here, ...others } = points();
         const found = toward(event.key, here, others);
         if (found !== null) ask({ place: found });
-      });
+      })));
     }
     tokens = [0, 1, 2].map(() => token(font));
-    for (const { stand } of tokens) stand([0, 0], { value: "", way: "backward", hidden: true });
     const plus = layout.plus && s("g", { class: "pt-plus", "aria-hidden": "true" }, s("circle", { cx: layout.plus[0], cy: layout.plus[1], r: 12 }),
       s("text", { x: layout.plus[0], y: layout.plus[1] + 6, "font-size": 18, "text-anchor": "middle" }, "+"));
     const tray = layout.tray && words(["the hook"], [layout.tray[0], layout.tray[1] - layout.radius - 7], { size: font, kind: "sc-soft" });
@@ -140,7 +131,7 @@ function draw(model, el) {
           if (fires && fires === model.get("place")) fired.add(fires);
           left -= 1;
           if (left) return;
-          for (const { stand } of tokens) stand([0, 0], { value: "", way: "backward", hidden: true });
+          for (const each of tokens) each.hide();
           show();
           wave();
         });
@@ -151,7 +142,7 @@ function draw(model, el) {
   const halt = () => {
     flying = false;
     [known, fired] = [new Set(), new Set()];
-    for (const { stop, stand } of tokens) { stop(); stand([0, 0], { value: "", way: "backward", hidden: true }); }
+    for (const each of tokens) each.hide();
   };
 
   const show = () => {

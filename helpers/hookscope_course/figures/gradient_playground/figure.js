@@ -94,17 +94,6 @@ function traveler(done) {
   return { start, stop };
 }
 
-/** The tasks. A new one begins before its first pass, without guesses. */
-function taskChoice(model) {
-  const tasks = [...model.get("shown").tasks.map((name, at) => [String(at), name]), ["-1", "Your own"]];
-  const control = h("select", { ...ownKeys, onchange: () => put(model, { task: Number(control.value), runs: 0, guesses: {} }) },
-    ...tasks.map(([value, text]) => h("option", { value }, text)));
-  const show = () => { control.value = String(model.get("task")); };
-  show();
-  listen(model, control, "task", show);
-  return control;
-}
-
 /** The field for what a learner expects in one .grad. */
 function guessField(model, name) {
   const control = h("input", { type: "text", class: "gp-guess", placeholder: "?", "aria-label": `your guess of ${name}.grad`,
@@ -193,13 +182,6 @@ function draw(model, el) {
     const text = model.get("expression");
     if (![...expression.options].some((option) => option.value === text)) expression.fill([...shown().expressions, [text, text]]);
   });
-  const check = (trait) => {
-    const control = h("input", { type: "checkbox", onchange: () => put(model, { [trait]: control.checked }) });
-    const show = () => { control.checked = model.get(trait); };
-    show();
-    listen(model, control, trait, show);
-    return control;
-  };
   const again = (wanted) => { if (wanted && !(isAsked(model) && missing(model).length)) put(model, { runs: model.get("runs") + 1 }); };
   const run = h("button", { class: "hs-lit gp-run", onclick: () => again(run.getAttribute("aria-disabled") !== "true") }, "Run backward");
   // In a game, "Start again" leads from everywhere to the beginning of a task, at most one click after the other.
@@ -212,11 +194,12 @@ function draw(model, el) {
   };
   const restart = h("button", { onclick: startAgain }, "Start again");
   const times = h("span", { class: "gp-times", role: "status" });
-  const tasks = model.get("shown").guess
-    ? taskChoice(model) : null;
+  const names = [...shown().tasks.map((name, at) => [String(at), name]), ["-1", "Your own"]];
+  // A new task begins before its first pass, without guesses.
+  const tasks = shown().guess ? choice(model, "task", names, Number, { runs: 0, guesses: {} }) : null;
   const words = h("p", { class: "gp-words", role: "status" });
   const rules = model.get("shown").guess ? h("ol", { class: "gp-rules" }, ...RULES.map((text) => h("li", {}, text))) : null;
-  const ownParts = [field("Expression", expression), field("set .grad of the leaves to None before each pass", check("zero_grad"))];
+  const ownParts = [field("Expression", expression), field("set .grad of the leaves to None before each pass", checkbox(model, "zero_grad"))];
 
   const graph = h("div", { class: "gp-graph" });
   const key = h("p", { class: "gp-key" }, "On each arrow: incoming gradient × local gradient of the step = gradient of the operand.");
@@ -230,13 +213,7 @@ function draw(model, el) {
   const copied = h("span", { role: "status" });
   const copy = h("button", {
     onclick: async () => {
-      try {
-        await navigator.clipboard.writeText(shown().code);
-        copied.textContent = "Copied.";
-      } catch {
-        getSelection().selectAllChildren(source);
-        copied.textContent = "Selected; press Ctrl+C.";
-      }
+      copied.textContent = (await copyOrSelect(shown().code, source)) ? "Copied." : "Selected; press Ctrl+C.";
     },
   }, "Copy the code");
 
@@ -302,7 +279,7 @@ function draw(model, el) {
   show();
   listen(model, el, "shown guesses runs task", show);
 
-  const live = model.get("shown").guess ? null : field("run at every change", check("live"));
+  const live = model.get("shown").guess ? null : field("run at every change", checkbox(model, "live"));
   stage(model, el, "Gradient playground", rules,
     h("div", { class: "gp-columns" },
       h("div", { class: "gp-side" },

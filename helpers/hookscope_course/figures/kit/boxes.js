@@ -1,13 +1,5 @@
 // Boxes and arrows as SVG, from the numbers that hookscope_course.figures.kit.boxes.layout has worked out.
 
-const SVG = "http://www.w3.org/2000/svg";
-function s(tag, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
-
 /** The picture in `drawing`; a screen reader says `alt`, and the numbers are in a table beside it. */
 function boxes(drawing, alt) {
   const tip = `hookscope-${++lastId}`;

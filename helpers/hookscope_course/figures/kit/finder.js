@@ -44,9 +44,6 @@ function fitting(rows, textsOf, text, group) {
   return fits.filter(({ found }) => found === most).sort((one, other) => other.points - one.points).map(({ row }) => row);
 }
 
-/** Text with what stands between backticks as code. */
-const worded = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
-
 /**
  * Draw a filter. Args: name: of the widget. label, example: of the box. buttons: what the groups are. textsOf(row): title,
  * other words separated by ", ", the rest. title(row): what is always seen. inside(row): what is seen when it is opened.
@@ -56,16 +53,14 @@ function finder({ name, label, example, buttons, textsOf, title, inside }) {
     const [rows, groups] = [model.get("_rows"), model.get("_groups")];
     const box = h("input", { type: "search", placeholder: example, ...ownKeys });
     box.addEventListener("input", () => put(model, { words: box.value }));
-    const chips = h("div", { class: "hs-row", role: "group", "aria-label": buttons },
-      ...[["", "All"], ...Object.entries(groups)].map(([group, text]) =>
-        h("button", { type: "button", "data-group": group, onclick: () => put(model, { group }) }, text)));
+    const chips = switches(model, "group", [["", "All"], ...Object.entries(groups)],
+      { label: buttons, look: (group) => ({ "data-group": group }) });
     const count = h("p", { class: "ch-count", role: "status" });
     const list = h("div", { class: "ch-list" });
     const card = (row) => h("details", { class: "ch-row" }, h("summary", {}, ...title(row)), ...inside(row));
     const show = () => {
       const [words, group] = [model.get("words"), model.get("group")];
       if (box.value !== words) box.value = words;
-      for (const chip of chips.children) chip.setAttribute("aria-pressed", String(chip.dataset.group === group));
       const found = fitting(rows, textsOf, words, group);
       count.textContent = found.length ? `${found.length} of ${rows.length}` : "Nothing fits. Try fewer words, or All.";
       list.replaceChildren(...found.map(card));

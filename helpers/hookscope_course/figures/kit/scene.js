@@ -1,17 +1,6 @@
 // The figures' language, drawn as SVG: boxes with a value, a module with two doors, rails on which values travel, pegs
 // that are hooks, a player. A figure's own script stands behind this one and builds its scene from these.
 
-/** Make an SVG element. Text is always text. */
-function s(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, String(value));
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
 const move = (element, [x, y]) => element.setAttribute("transform", `translate(${x} ${y})`);
 const mark = (element, name, on) => element.classList.toggle(name, Boolean(on));
 
@@ -33,16 +22,26 @@ function frame([x, y, width, height], doors, title, at, size) {
     s("rect", { class: "sc-frame", x, y, width, height, rx: 14 }), ...doors.map(door), words([title], at, { size }));
 }
 
+/** The `d` of a path, and the `points` of a polygon, through points. */
+const pathOf = (points) => `M${points.map((point) => point.join(" ")).join("L")}`;
+const cornersOf = (points) => points.map((point) => point.join()).join(" ");
+
 /** A line with an arrow at its end. */
 function rail(points, way, dotted = false) {
   const [[x0, y0], [x1, y1]] = points.slice(-2);
   const long = Math.hypot(x1 - x0, y1 - y0) || 1;
   const [u, v] = [(x1 - x0) / long, (y1 - y0) / long];
   const ends = [[x1, y1], [x1 - 11 * u - 6 * v, y1 - 11 * v + 6 * u], [x1 - 11 * u + 6 * v, y1 - 11 * v - 6 * u]];
-  const path = [...points.slice(0, -1), [x1 - 8 * u, y1 - 8 * v]].map((point) => point.join(" ")).join("L");
   return s("g", { class: `sc-rail sc-${way}${dotted ? " sc-dotted" : ""}`, "aria-hidden": "true" },
-    s("path", { d: `M${path}` }), s("polygon", { points: ends.map((point) => point.join()).join(" ") }));
+    s("path", { d: pathOf([...points.slice(0, -1), [x1 - 8 * u, y1 - 8 * v]]) }), s("polygon", { points: cornersOf(ends) }));
 }
+
+/** The frame that a keyboard's focus shows around a box. */
+const focusFrame = ([x, y, width, height], gap, rx, name) =>
+  s("rect", { class: name, x: x - width / 2 - gap, y: y - height / 2 - gap, width: width + 2 * gap, height: height + 2 * gap, rx });
+
+/** The sign of a hook that looks. */
+const eye = () => [s("path", { class: "sc-eye", d: "M-9 0Q0 -9 9 0Q0 9 -9 0Z" }), s("circle", { class: "sc-pupil", r: 2.8 })];
 
 /** A box with a name and a value; `set` writes the value, and says whether a hook changed it and whether it is now. */
 function box([x, y, width, height], name, way, size, does = false) {
@@ -70,7 +69,7 @@ function slot({ at: [x, y], lines, text, anchor }, radius, size) {
 
 /** A hook: it looks (an eye) or says what it does; a badge has its number. It is a button that can be reached by Tab. */
 function peg(radius, size) {
-  const eye = s("g", {}, s("path", { class: "sc-eye", d: "M-9 0Q0 -9 9 0Q0 9 -9 0Z" }), s("circle", { class: "sc-pupil", r: 2.8 }));
+  const looks = s("g", {}, ...eye());
   const sign = s("text", { class: "sc-sign", y: 0.3 * size, "font-size": 0.88 * size });
   const number = s("text", { y: 0.28 * size, "font-size": 0.82 * size });
   const badge = s("g", { class: "sc-badge" }, s("circle", { r: 0.62 * size }), number);
@@ -78,9 +77,9 @@ function peg(radius, size) {
   const circle = (name, r) => s("circle", { class: name, r });
   const element = s("g", { class: "sc-peg", tabindex: 0, role: "button", ...ownKeys },
     circle("sc-focus", radius + 9), circle("sc-ring-edge", radius + 2), circle("sc-ring", radius + 2), circle("sc-body", radius),
-    eye, sign, badge);
+    looks, sign, badge);
   const set = ({ text = "", order = "", label, fires = false }) => {
-    eye.style.display = text ? "none" : "";
+    looks.style.display = text ? "none" : "";
     sign.textContent = text;
     number.textContent = order;
     badge.style.display = order === "" ? "none" : "";
@@ -91,28 +90,15 @@ function peg(radius, size) {
 }
 
 /**
- * Let a peg be dragged and pressed. A press is a click, or Enter or Space; a drag is a pointer that has moved.
- * Args: svg: its scene. home: where it stands. places: name → point of the places that are free.
- * near: called with the name of the place that it would take, while it moves. drop: with that name, or null, and the
- * point. press: when it is pressed. reach: how near a place must be, in units of the scene.
+ * Let an element be dragged and pressed. A drag is a pointer that has moved, and a press a click without one.
+ * Args: follow, drop: called with the event, and how far the pointer has moved, while it moves and at its end.
+ * cancel: when the browser takes the pointer away. press: when it is pressed. vertical: whether only up and down count.
  */
-function draggable(element, { svg, home, places, near, drop, press, reach }) {
+function drag(element, { follow, drop, cancel, press, vertical = false }) {
   let from = null;
   let dragged = false;
-  const point = (event) => {
-    const { x, y } = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    return [x, y];
-  };
-  const nearest = ([x, y]) => {
-    const far = Object.entries(places()).map(([name, [a, b]]) => [Math.hypot(a - x, b - y), name]).sort(([a], [b]) => a - b);
-    return far.length && far[0][0] <= reach ? far[0][1] : null;
-  };
-  const end = () => {
-    from = null;
-    mark(element, "sc-held", false);
-    near(null);
-  };
-  // A finger that moves a hook must not scroll the page; touch-action does not count inside an SVG.
+  const wayOf = (event) => [event.clientX - from[0], event.clientY - from[1]];
+  // A finger that moves an element must not scroll the page; touch-action does not count inside an SVG.
   element.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
   element.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
@@ -123,25 +109,48 @@ function draggable(element, { svg, home, places, near, drop, press, reach }) {
     dragged = false;
   });
   element.addEventListener("pointermove", (event) => {
-    if (!from || (!dragged && Math.hypot(event.clientX - from[0], event.clientY - from[1]) < 4)) return;
-    dragged = true;
-    mark(element, "sc-held", true);
-    move(element, point(event));
-    near(nearest(point(event)));
+    if (!from) return;
+    const [across, down] = wayOf(event);
+    dragged ||= Math.hypot(vertical ? 0 : across, down) >= 4;
+    if (dragged) follow(event, [across, down]);
   });
   element.addEventListener("pointerup", (event) => {
     if (!from) return;
-    end();
-    if (dragged) drop(nearest(point(event)), point(event));
+    const way = wayOf(event);
+    from = null;
+    if (dragged) drop(event, way);
   });
-  element.addEventListener("pointercancel", () => { end(); move(element, home()); });
+  element.addEventListener("pointercancel", () => { from = null; cancel(); });
   element.addEventListener("click", () => { if (!dragged) press(); dragged = false; });
-  element.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" && event.key !== " ") return;
-    event.preventDefault();
-    event.stopPropagation();
-    press();
+}
+
+/**
+ * Let a peg be dragged to a place, and pressed by a click, Enter or Space.
+ * Args: svg: its scene. home: where it stands. places: name → point of the places that are free.
+ * near: called with the name of the place that it would take, while it moves. drop: with that name, or null, and the
+ * point. press: when it is pressed. reach: how near a place must be, in units of the scene.
+ */
+function draggable(element, { svg, home, places, near, drop, press, reach }) {
+  const nearest = ([x, y]) => {
+    const far = Object.entries(places()).map(([name, [a, b]]) => [Math.hypot(a - x, b - y), name]).sort(([a], [b]) => a - b);
+    return far.length && far[0][0] <= reach ? far[0][1] : null;
+  };
+  const end = () => {
+    mark(element, "sc-held", false);
+    near(null);
+  };
+  drag(element, {
+    follow: (event) => {
+      const point = pointIn(svg, event);
+      mark(element, "sc-held", true);
+      move(element, point);
+      near(nearest(point));
+    },
+    drop: (event) => { end(); drop(nearest(pointIn(svg, event)), pointIn(svg, event)); },
+    cancel: () => { end(); move(element, home()); },
+    press,
   });
+  pressByKey(element, press);
 }
 
 /** The place in the direction of an arrow key: what is nearest, and least aside. */
@@ -180,7 +189,7 @@ function glide(element, points, duration, done) {
 /** A value that travels: a dot with its number. */
 function token(size) {
   const text = s("text", { "font-size": 1.1 * size });
-  const element = s("g", { class: "sc-token", "aria-hidden": "true" }, s("circle", { r: 8 }), text);
+  const element = s("g", { class: "sc-token", style: "display: none", "aria-hidden": "true" }, s("circle", { r: 8 }), text);
   let stop = () => {};
   const stand = (at, { value, way, below = false, left = false, hidden = false }) => {
     move(element, at);
@@ -198,7 +207,8 @@ function token(size) {
     stand(points[0], look);
     stop = glide(element, points, duration, done) ?? stop;
   };
-  return { element, stand, fly, stop: () => stop() };
+  const hide = () => { stop(); element.style.display = "none"; };
+  return { element, stand, fly, hide, stop: () => stop() };
 }
 
 /**
@@ -211,7 +221,7 @@ function player(model, { go, at, last, limit = last, dwell, text }) {
   let timer;
   const sign = (icon, word) => [h("span", { "aria-hidden": "true" }, icon), ` ${word}`];
   const icon = (sign_, label, act) => h("button", { type: "button", "aria-label": label, title: label, onclick: act }, sign_);
-  const toggle = h("button", { type: "button", class: "sc-play", onclick: () => (playing ? pause() : play()) });
+  const toggle = h("button", { type: "button", class: "sc-play", onclick: () => turn() });
   const back = icon("←", "Back", () => step(-1));
   const next = icon("→", "Next", () => step(1));
   const bar = h("input", { type: "range", min: "0", step: "1", "aria-label": "station", ...ownKeys });
@@ -252,19 +262,21 @@ function player(model, { go, at, last, limit = last, dwell, text }) {
   };
   bar.addEventListener("input", () => { jump(Number(bar.value)); show(); });
   cleanups.get(model)?.push(() => { playing = false; clearTimeout(timer); });
-  const keys = (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-    const acts = {
-      ArrowRight: () => step(1), ArrowDown: () => step(1), ArrowLeft: () => step(-1), ArrowUp: () => step(-1),
-      Home: () => jump(0), End: () => jump(last()), " ": () => (playing ? pause() : play()),
-    };
-    if (!(event.key in acts)) return;
-    event.stopPropagation(); // in a notebook, arrows go to another cell
-    if (event.key === " " && event.target.tagName === "BUTTON") return; // a button is pressed
-    event.preventDefault();
-    acts[event.key]();
+  const turn = () => (playing ? pause() : play());
+  const acts = {
+    ArrowRight: () => step(1), ArrowDown: () => step(1), ArrowLeft: () => step(-1), ArrowUp: () => step(-1),
+    Home: () => jump(0), End: () => jump(last()), " ": turn,
   };
-  return { element, keys, play, pause, arrived, show, playing: () => playing };
+  const keys = (event) => {
+    if (event.key === " " && event.target.tagName === "BUTTON") event.stopPropagation(); // the button is pressed
+    else if (!event.defaultPrevented) actOn(event, acts[event.key]);
+  };
+  /** Say a sentence; while it plays, a screen reader is not flooded with them. */
+  const say = (status, text_) => {
+    status.textContent = text_;
+    status.setAttribute("aria-live", playing ? "off" : "polite");
+  };
+  return { element, keys, play, pause, turn, arrived, show, say };
 }
 
 /** Call draw(whether the figure is narrower than so many pixels), now and whenever that changes. */

@@ -22,8 +22,7 @@ function draw(model, el) {
   const number = () => multipliers.reduce((sum, kind, bit) => sum + (hooks()[kind] === "multiply" ? 2 ** bit : 0), 0);
   const at = (name, which = number()) => run(which).slice(2 * order.indexOf(name), 2 * order.indexOf(name) + 2);
   const facts = (which = number()) => Object.fromEntries(Object.entries(from).map(([name, [station, half]]) => [name, at(station, which)[half]]));
-  const replace = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
-  const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => shorten(values[name]));
+  const fill = (text, values) => fillIn(text, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, shorten(value)])));
   const say = (name) => {
     const [given, gave] = at(name);
     return fill(sentences[name][hooks()[name] === "multiply" ? 1 : 0], { ...facts(), given, gave });
@@ -51,9 +50,9 @@ function draw(model, el) {
     const right = fires()[turn];
     const guesses = model.get("guesses").map((tries) => [...tries]);
     guesses[turn] = [...(guesses[turn] ?? []), kind];
-    const reason = fires().indexOf(kind) < turn ? replace(replies.fired, { name: names[kind] }) : waits[kind];
+    const reason = fires().indexOf(kind) < turn ? fillIn(replies.fired, { name: names[kind] }) : waits[kind];
     reply = kind === right ? "right" : guesses[turn].length < most ? "again" : "told";
-    verdict = replace(replies[reply], { name: names[right], reason });
+    verdict = fillIn(replies[reply], { name: names[right], reason });
     const through = reply !== "again";
     put(model, { guesses });
     if (through) goal = told() ? stations().length - 1 : stations().indexOf(right);
@@ -140,7 +139,7 @@ function draw(model, el) {
       const [color, dotted] = [way === "forward" ? "forward" : "backward", way === "turn"];
       const whole = rail(points, color, dotted);
       const part = s("polyline", { class: "pm-part" });
-      const line = s("polyline", { class: "pm-line", points: dotted ? "" : points.map((point) => point.join()).join(" "), "aria-hidden": "true" });
+      const line = s("polyline", { class: "pm-line", points: dotted ? "" : cornersOf(points), "aria-hidden": "true" });
       const holds = s("g", { class: `sc-rail sc-${color}${dotted ? " sc-dotted" : ""}`, "aria-hidden": "true" }, part);
       svg.append(line, whole, holds);
       return { way, whole, part };
@@ -176,14 +175,13 @@ function draw(model, el) {
       };
       draggable(hook.element, { svg, home: () => home, places: () => (still() ? {} : free()), near, drop, press: () => press(kind), reach: 4 * radius });
       hook.element.addEventListener("keydown", (event) => {
-        if (still() || event.ctrlKey || event.metaKey || event.altKey) return;
-        if (event.key === "Delete" || event.key === "Backspace") remove(kind);
-        else if (event.key.startsWith("Arrow")) {
-          const to = toward(event.key, home, free());
+        if (still()) return;
+        const isArrow = event.key.startsWith("Arrow");
+        actOn(event, (isArrow || event.key === "Delete" || event.key === "Backspace") && (() => {
+          const to = isArrow && toward(event.key, home, free());
           if (to) shift(kind, to);
-        } else return;
-        event.preventDefault();
-        event.stopPropagation();
+          else if (!isArrow) remove(kind);
+        }));
       });
       svg.append(hook.element);
     }
@@ -281,8 +279,7 @@ function draw(model, el) {
     });
     const visible = items.slice(0, open).map(({ item }) => item);
     if (list.childElementCount !== visible.length || visible.some((item, turn) => list.children[turn] !== item)) list.replaceChildren(...visible);
-    sentence.textContent = say(name);
-    sentence.setAttribute("aria-live", controls.playing() ? "off" : "polite"); // not a flood of words while it plays
+    controls.say(sentence, say(name));
     mark(figure, "pm-waits", asks && !told());
     over.hidden = !asks || !told();
     if (!asks) touch.textContent = fixed ? "Click a hook to make it multiply by ten." : free_;
@@ -305,7 +302,7 @@ function draw(model, el) {
   /** Put the dots where they belong. */
   const stand = (index) => {
     const name = stations()[index];
-    side.element.style.display = "none";
+    side.hide();
     if (onBranch(name)) {
       main.stand(pointOf("step"), { ...look("step"), hidden: true });
       side.stand(pointOf(name), look(name));

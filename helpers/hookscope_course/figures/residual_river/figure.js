@@ -57,20 +57,14 @@ function draw(model, el) {
     element.setAttribute("role", "button");
     element.dataset.tap = name;
     element.addEventListener("click", press);
-    element.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "Enter" || event.key === " ") press();
-      else if (event.key.startsWith("Arrow")) {
-        const next = toward(event.key, at, Object.fromEntries(Object.entries(parts.at).filter(([other]) => other !== name)));
-        if (next) {
-          put(model, { tap: next });
-          show();
-          parts.buttons[next].focus({ preventScroll: true });
-        }
-      } else return;
-      event.preventDefault();
-      event.stopPropagation(); // in a notebook, arrows go to another cell
-    });
+    pressByKey(element, press);
+    element.addEventListener("keydown", (event) => actOn(event, event.key.startsWith("Arrow") && (() => {
+      const next = toward(event.key, at, Object.fromEntries(Object.entries(parts.at).filter(([other]) => other !== name)));
+      if (!next) return;
+      put(model, { tap: next });
+      show();
+      parts.buttons[next].focus({ preventScroll: true });
+    })));
     parts.buttons[name] = element;
     parts.at[name] = at;
     return element;
@@ -88,7 +82,7 @@ function draw(model, el) {
     const { font, radius } = layout;
     parts = { buttons: {}, at: {}, water: [], rails: [], pluses: [], boxes: {}, pegs: {}, lenses: [], pipes: [] };
     drop = token(font);
-    const path = (points, name) => s("path", { class: name, d: `M${points.map((point) => point.join(" ")).join("L")}` });
+    const path = (points, name) => s("path", { class: name, d: pathOf(points) });
     const frames = layout.frames.map(([x, y, width, height, title, at]) => s("g", { "aria-hidden": "true" },
       s("rect", { class: "sc-frame", x, y, width, height, rx: 14 }), words([title], at, { size: font, anchor: "start", kind: "sc-soft" })));
     parts.water = layout.water.map((points) => s("g", { class: "rr-water", "aria-hidden": "true" }, path(points, "rr-bank"), path(points, "rr-flow")));
@@ -102,8 +96,7 @@ function draw(model, el) {
     parts.says = says;
     const lenses = model.get("lens") ? layout.lenses.map(([x, y, width, height], stage) => {
       const one = box([x, y, width, height], "0 %", "forward", font);
-      const focus = s("rect", { class: "rr-focus", x: x - width / 2 - 4, y: y - height / 2 - 4, width: width + 8, height: height + 8, rx: 12 });
-      const element = s("g", { class: "rr-lens", ...ownKeys }, focus, one.element);
+      const element = s("g", { class: "rr-lens", ...ownKeys }, focusFrame([x, y, width, height], 4, 12, "rr-focus"), one.element);
       parts.lenses.push({ ...one, group: element });
       parts.pipes.push(rail(layout.pipes[stage], "forward", true));
       return button(element, `lens after ${stages[stage]}`, [x, y]);
@@ -190,10 +183,8 @@ function draw(model, el) {
     if (taps[tap]) {
       const { said, code, gets } = taps[tap];
       const values = { row: at, norm: normAt(tap), own: now.own[tap]?.[at] ?? "", top: listed(now.top[stageOfTap(tap)][at]) };
-      const fill = (text) => text.replaceAll(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
-      const pieces = fill(said).split("`").map((text, part) => (part % 2 ? h("code", {}, text) : text));
-      detail.replaceChildren(h("p", {}, h("b", { class: `rr-${gets}` }, `${gets}: `), ...pieces),
-        h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": "Three lines of torch", ...ownKeys }, fill(code)));
+      detail.replaceChildren(h("p", {}, h("b", { class: `rr-${gets}` }, `${gets}: `), ...worded(fillIn(said, values))),
+        codeBlock("Three lines of torch", fillIn(code, values)));
     } else detail.replaceChildren(h("p", { class: "rr-empty" }, model.get("lens") ? "Click a tap or a word: what does a hook get there?" : "Click a tap: what does a hook get there?"));
     play.show();
   };
@@ -227,10 +218,7 @@ function draw(model, el) {
       type: "button", class: "rr-word", "aria-pressed": String(at === chosen), tabindex: at === chosen ? "0" : "-1",
       onclick: () => choose(at), onkeydown: (event) => {
         const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: found().words.length - 1 }[event.key];
-        if (next === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-        event.preventDefault();
-        event.stopPropagation();
-        if (next >= 0 && next < found().words.length) choose(next);
+        actOn(event, next !== undefined && (() => { if (next >= 0 && next < found().words.length) choose(next); }));
       }, ...ownKeys,
     }, h("span", { class: "rr-place", "aria-hidden": "true" }, String(at)), word, heads.length ? h("span", { class: "rr-share", "aria-hidden": "true" }) : null)));
     arch();

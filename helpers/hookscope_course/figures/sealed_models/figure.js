@@ -47,7 +47,7 @@ function draw(model, el) {
     const right = boxes[at].right;
     if (!guess) return "";
     const values = { layer: guess[0], mistake: guess[1], points: points(at), worth };
-    const reply = replies[Number(guess[0] === right[0])][Number(guess[1] === right[1])].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+    const reply = fillIn(replies[Number(guess[0] === right[0])][Number(guess[1] === right[1])], values);
     return `${reply} ${boxes[at].reasons[guess[1]][guess[0]]}`.trim();
   };
   let drawn = "";
@@ -79,7 +79,7 @@ function draw(model, el) {
     row.hidden = opened;
     const left = said(at) && !opened ? ` ${points(at)} point${points(at) === 1 ? " is" : "s are"} left.` : "";
     const words = said(at) || `This box is worth ${points(at)} points now. A question costs ${question}, and a wrong guess costs ${wrong}.`;
-    verdict.replaceChildren(...(words + left).split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part)));
+    verdict.replaceChildren(...worded(words + left));
     verdict.classList.toggle("sm-right", opened);
     reveal.hidden = !opened;
     reveal.replaceChildren(...(opened ? [h("pre", { class: "hs-code", tabindex: "0", "aria-label": "The mistake" }, boxes[at].code), h("p", {}, boxes[at].cure)] : []));

@@ -50,8 +50,7 @@ function way(model) {
   const look = s("path", { class: "se-look" });
   const tip = (x, y, way) => s("polygon", { class: "se-arrow", points: `${x},${y} ${x - 6},${y - 11 * way} ${x + 6},${y - 11 * way}` });
   const taken = tip(0, Y + 14, -1);
-  const hook = s("g", { class: "se-peg" }, s("circle", { r: 14 }),
-    s("path", { class: "sc-eye", d: "M-9 0Q0 -9 9 0Q0 9 -9 0Z" }), s("circle", { class: "sc-pupil", r: 2.8 }));
+  const hook = s("g", { class: "se-peg" }, s("circle", { r: 14 }), ...eye());
   picture.append(
     frame([180, 6, 334, 120], [], names.door, [347, 24], 15),
     frame([300, Y - 26, 90, 52], [], inside, [345, Y - 9], 15),
@@ -74,16 +73,8 @@ function way(model) {
 }
 
 /** Where the hook is: at the door of the model, or at the layer. */
-function places(model) {
-  const names = model.get("_places");
-  const buttons = ["layer", "door"].map((place) =>
-    h("button", { type: "button", "data-place": place, onclick: () => put(model, { place }) }, names[place]));
-  const show = () => buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.place === model.get("place"))));
-  const row = h("div", { class: "hs-row", role: "group", "aria-label": "Where the hook is" }, h("span", {}, "The hook is on"), ...buttons);
-  show();
-  listen(model, row, "place", show);
-  return row;
-}
+const places = (model) => switches(model, "place", ["layer", "door"].map((place) => [place, model.get("_places")[place]]),
+  { label: "Where the hook is", text: "The hook is on", look: (place) => ({ "data-place": place }) });
 
 function draw(model, el) {
   stage(model, el, "Sent and received", said(model), places(model), h("div", { class: "se-figure" }, way(model),

@@ -16,8 +16,7 @@ function draw(model, el) {
   const svg = scene(size, "Names and their memories");
   const head = [words(["name"], [left + width / 2 - 8, 16], { size: font, anchor: "end", kind: "sc-soft" }), words(["memory"], [right, 16], { size: font, kind: "sc-soft" })];
   const value = token(font);
-  const choice = h("select", { onchange: () => { put(model, { keeps: choice.value }); }, ...ownKeys },
-    ...Object.keys(passes).map((keeps) => h("option", { value: keeps }, keeps)));
+  const keeps = choice(model, "keeps", Object.keys(passes).map((each) => [each, each]));
   let shown = null;
 
   /** Draw one state: the names that exist, the memories, and a line from each name to its memory. */
@@ -32,34 +31,31 @@ function draw(model, el) {
       rail([[left + width / 2, rows[name]], [right - wide / 2, height(memories[letter].names)]], "forward"));
     const labels = Object.keys(names).map((name) => words([name], [left + width / 2 - 8, rows[name] + 5], { size: font, anchor: "end" }));
     svg.replaceChildren(...head, ...paths, ...boxes, ...labels, value.element);
-    value.stand([0, 0], { value: "", way: "forward", hidden: true });
   };
 
   const show = () => {
     const state = states()[at()];
     const key = `${model.get("keeps")} ${at()}`;
-    choice.value = model.get("keeps");
-    say.textContent = state.said;
-    say.setAttribute("aria-live", controls.playing() ? "off" : "polite"); // not a flood of words while it plays
+    controls.say(say, state.said);
     [...lines.children].forEach((line, step) => mark(line, "sh-now", step === at() - 1));
     controls.show();
     if (key === shown) return;
     const next = shown === `${model.get("keeps")} ${at() - 1}`;
     shown = key;
-    value.stop();
+    value.hide();
     build(state);
     const name = state.line.split(" ")[0];
     const memory = state.memories[state.names[name]];
     if (!next || !memory) { controls.arrived(); return; }
     const path = [[left + width / 2, rows[name]], [right - wide / 2, height(memory.names)]];
     value.fly(path, LEG, { value: memory.values, way: "forward" }, () => {
-      value.stand([0, 0], { value: "", way: "forward", hidden: true });
+      value.hide();
       controls.arrived();
     });
   };
 
   const controls = player(model, { go, at, last: () => states().length - 1, dwell: () => 1600, text: () => `${at()} of ${states().length - 1}` });
-  const figure = h("div", { class: "sc-figure sh-figure" }, h("div", { class: "hs-row" }, field("Each hook keeps", choice)), lines, say, svg, controls.element);
+  const figure = h("div", { class: "sc-figure sh-figure" }, h("div", { class: "hs-row" }, field("Each hook keeps", keeps)), lines, say, svg, controls.element);
   const root = stage(model, el, "Names and memory", figure);
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", controls.keys);

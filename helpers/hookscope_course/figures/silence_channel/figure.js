@@ -4,25 +4,12 @@ function maps(model) {
   const tiles = list.map(({ src, label }, channel) => h("button", {
     type: "button", role: "radio", class: "si-tile", "aria-label": label, onclick: () => put(model, { channel }), ...ownKeys,
   }, h("img", { src, alt: "", class: "si-map", draggable: "false" }), h("span", { class: "si-number" }, String(channel)), h("span", { class: "si-tried" })));
-  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -8, ArrowDown: 8 };
-  const grid = h("div", {
-    class: "si-maps", role: "radiogroup", "aria-label": "Channel",
-    onkeydown: (event) => {
-      const step = steps[event.key];
-      if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const channel = model.get("channel") + step;
-      if (channel < 0 || channel >= tiles.length) return;
-      put(model, { channel });
-      tiles[channel].focus();
-    },
-  }, ...tiles);
+  const grid = channelTiles(model, tiles, {
+    class: "si-maps", "aria-label": "Channel", steps: { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -8, ArrowDown: 8 },
+  });
   const show = () => {
-    const [chosen, tried, { was }] = [model.get("channel"), model.get("tried"), model.get("_shown")];
+    const [tried, { was }] = [model.get("tried"), model.get("_shown")];
     tiles.forEach((tile, channel) => {
-      tile.setAttribute("aria-checked", String(channel === chosen));
-      tile.tabIndex = channel === chosen ? 0 : -1;
       const read = tried[channel];
       tile.classList.toggle("si-flips", read !== undefined && read !== was);
       tile.querySelector(".si-tried").textContent = read === undefined ? "" : `→ ${read}`;

@@ -46,29 +46,25 @@ function draw(model, el) {
 
   // Where the filter lies.
   const inside = (value, many) => Math.min(Math.max(value, 0), many - 1);
-  const tell = (values) => { // nothing is asked of the kernel
-    for (const [trait, value] of Object.entries(values)) model.set(trait, value);
-    model.save_changes();
-  };
-  const go = (row, column) => tell({ row: inside(row, height), column: inside(column, width) });
-  const guessed = () => tell({ answer: [model.get("row"), model.get("column")] });
+  const go = (row, column) => tell(model, { row: inside(row, height), column: inside(column, width) });
+  const guessed = () => tell(model, { answer: [model.get("row"), model.get("column")] });
   const stop = () => { clearInterval(timer); timer = undefined; show(); };
   const next = () => {
     const place = model.get("row") * width + model.get("column") + 1;
     if (place < height * width) return go(Math.floor(place / width), place % width);
-    tell({ filled: true });
+    tell(model, { filled: true });
     stop();
   };
   const play = () => {
     if (timer) return stop();
-    if (model.get("filled") || !begun) { seen.fill(0); tell({ filled: false, row: 0, column: 0 }); }
+    if (model.get("filled") || !begun) { seen.fill(0); tell(model, { filled: false, row: 0, column: 0 }); }
     begun = true;
     if (!calm()) { timer = setInterval(next, SHORT); return show(); }
     // No motion: a whole row at each press.
     const row = model.get("row");
     seen.fill(1, row * width, (row + 1) * width);
     if (row + 1 < height) go(row + 1, 0);
-    else tell({ filled: true });
+    else tell(model, { filled: true });
     show();
   };
   cleanups.get(model)?.push(() => clearInterval(timer));
@@ -78,35 +74,20 @@ function draw(model, el) {
   const spot = () => h("div", { class: "sf-mark", "aria-hidden": "true" }, "?");
   const marks = [spot(), spot()];
   const cell = h("div", { class: "sf-cell", "aria-hidden": "true" });
-  const put_at = (element, row, column, size) => Object.assign(element.style, {
-    left: `${(100 * column) / width}%`, top: `${(100 * row) / height}%`, width: `${(100 * size) / width}%`, height: `${(100 * size) / height}%`,
-  });
+  const lay = (element, row, column, size) => layOver(element, [height, width], { row, column, size });
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  const halt = () => { if (timer) stop(); };
   const onkeydown = (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey) return;
     const step = steps[event.key];
-    if (!step && !(asking() && event.key === "Enter")) return;
-    event.preventDefault();
-    event.stopPropagation();
-    if (timer) stop();
-    if (step) go(model.get("row") + step[0], model.get("column") + step[1]);
-    else guessed();
+    actOn(event, (step || (asking() && event.key === "Enter")) && (() => {
+      halt();
+      if (step) go(model.get("row") + step[0], model.get("column") + step[1]);
+      else guessed();
+    }));
   };
-  const follow = (event) => {
-    const box = event.currentTarget.getBoundingClientRect();
-    go(Math.floor(((event.clientY - box.top) / box.height) * height), Math.floor(((event.clientX - box.left) / box.width) * width));
-  };
-  const pad = (label, ...children) => h("div", {
-    class: "sf-pad ph-pad hs-light", tabindex: "0", role: "group", "aria-label": label, ...ownKeys, onkeydown,
-    onpointerdown: (event) => {
-      if (event.button !== 0) return;
-      if (timer) stop();
-      event.currentTarget.setPointerCapture(event.pointerId);
-      follow(event);
-    },
-    onpointermove: (event) => { if (event.currentTarget.hasPointerCapture(event.pointerId)) follow(event); },
-    onpointerup: () => { if (asking()) guessed(); },
-  }, ...children);
+  const follow = (down, across) => go(Math.floor(down * height), Math.floor(across * width));
+  const end = () => { if (asking()) guessed(); };
+  const pad = (label, ...children) => imagePad({ label, kind: "sf-pad", follow, onkeydown, begin: halt, end }, ...children);
   const canvas = h("canvas", { width, height, class: "sf-canvas", role: "img" });
   const digit = pad("The digit. Arrow keys move the filter. When you are asked for a guess, Enter places it.",
     h("img", { src, alt: "The digit that goes in", draggable: "false" }), outline, marks[0]);
@@ -131,20 +112,10 @@ function draw(model, el) {
     type: "button", role: "radio", class: "sf-tile", "aria-label": label, onclick: () => pick(channel), ...ownKeys,
   }, h("img", { src: small, alt: "", draggable: "false" }), String(channel)));
   // Python asks anew for each filter; so does a page without it.
-  const pick = (channel) => { if (timer) stop(); if (channel !== model.get("channel")) put(model, { channel, answer: [], filled: false }); };
-  const filters = h("div", {
-    class: "sf-tiles", role: "radiogroup", "aria-label": "Filter",
-    onkeydown: (event) => {
-      const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-      if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const channel = model.get("channel") + step;
-      if (channel < 0 || channel >= tiles.length) return;
-      pick(channel);
-      tiles[channel].focus();
-    },
-  }, ...tiles);
+  const pick = (channel) => { halt(); if (channel !== model.get("channel")) put(model, { channel, answer: [], filled: false }); };
+  const filters = channelTiles(model, tiles, {
+    class: "sf-tiles", "aria-label": "Filter", pick, steps: { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 },
+  });
 
   const said = h("p", { class: "dg-sentence", role: "status" });
   const total = (place) => thousandths(run.values[place]) - run.bias; // of what is shown, so that the sum on the page is right
@@ -174,9 +145,9 @@ function draw(model, el) {
   const sum = h("p", { class: "sf-sum" });
   const verdict = h("p", { class: "sf-verdict", role: "status" });
   const playing = h("button", { type: "button", onclick: play });
-  const fill = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true }); } }, "Fill the map");
-  const best = h("button", { type: "button", onclick: () => { if (timer) stop(); tell({ filled: true, row: run.best[0], column: run.best[1] }); } }, "To the highest");
-  const skip = h("button", { type: "button", onclick: () => tell({ asks: false }) }, "Skip the question");
+  const fill = h("button", { type: "button", onclick: () => { halt(); tell(model, { filled: true }); } }, "Fill the map");
+  const best = h("button", { type: "button", onclick: () => { halt(); tell(model, { filled: true, row: run.best[0], column: run.best[1] }); } }, "To the highest");
+  const skip = h("button", { type: "button", onclick: () => tell(model, { asks: false }) }, "Skip the question");
 
   function show() {
     load();
@@ -185,10 +156,10 @@ function draw(model, el) {
     const hidden = asking();
     if (!hidden) seen[place] = 1;
     paint();
-    put_at(outline, row - reach, column - reach, side);
-    put_at(cell, row, column, 1);
+    lay(outline, row - reach, column - reach, side);
+    lay(cell, row, column, 1);
     cell.hidden = hidden;
-    marks.forEach((mark) => { mark.hidden = !guess.length; if (guess.length) put_at(mark, guess[0], guess[1], 1); });
+    marks.forEach((mark) => { mark.hidden = !guess.length; if (guess.length) lay(mark, guess[0], guess[1], 1); });
     const patch = [];
     for (let down = -reach; down <= reach; down += 1) {
       for (let across = -reach; across <= reach; across += 1) {
@@ -207,10 +178,6 @@ function draw(model, el) {
     playing.textContent = timer ? "Pause" : calm() ? "Next row" : "Play";
     for (const button of [playing, fill, best]) button.disabled = hidden;
     skip.hidden = !hidden;
-    tiles.forEach((tile, channel) => {
-      tile.setAttribute("aria-checked", String(channel === model.get("channel")));
-      tile.tabIndex = channel === model.get("channel") ? 0 : -1;
-    });
   }
   show();
   listen(model, digit, "row column answer asks filled channel _run", show);

@@ -13,15 +13,13 @@ function draw(model, el) {
 
   const say = h("p", { class: "sc-say", role: "status" });
   const holder = h("div");
-  const switches = pushes.map((push) => h("button", { type: "button", onclick: () => { put(model, { push }); show(); } }, push));
-  const choose = h("div", { class: "sc-player", role: "group", "aria-label": "Which push" }, h("span", {}, "push"), ...switches);
+  const choose = switches(model, "push", pushes.map((push) => [push, push]),
+    { label: "Which push", text: "push", class: "sc-player", hidden: pushes.length < 2 });
   const key = (name, text) => h("span", { class: "st-key" }, h("i", { class: `st-${name}`, "aria-hidden": "true" }), text);
   const legend = h("p", { class: "st-legend" }, key("start", "same as without the push"), ...(marked.length ? [key("mended", "repaired")] : []), key("goal", `${marked.length ? "now also " : ""}read as ${goal}`), key("other", "read as another digit"));
 
   let tiles = [];
-  let columns = 0;
-  const build = (across) => {
-    columns = across;
+  const build = (columns) => {
     const rows = Math.ceil(scans.length / columns);
     const [wide, tall] = [SIDE + GAP, SIDE + BELOW + GAP];
     const svg = scene([wide * Math.min(columns, scans.length), tall * rows], `${scans.length} scans`);
@@ -61,8 +59,6 @@ function draw(model, el) {
       tile.setAttribute("class", `st-tile st-${kind(digit, at)}${marked.includes(at) ? " st-marked" : ""}`);
     });
     holder.firstChild.setAttribute("aria-label", told());
-    switches.forEach((button, at) => button.setAttribute("aria-pressed", String(pushes[at] === model.get("push"))));
-    choose.hidden = pushes.length < 2;
     play.show();
   };
 
@@ -70,16 +66,7 @@ function draw(model, el) {
   figure.addEventListener("keydown", play.keys);
   const root = stage(model, el, "Scans that are pushed", figure);
   root.classList.add("hs-alone"); // all runs are on the page
-  const fit = (width) => {
-    const wanted = width && width < NARROW ? 6 : 12;
-    if (wanted === columns) return;
-    build(wanted);
-    show();
-  };
-  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
-  fit(figure.clientWidth);
-  sized.observe(figure);
-  cleanups.get(model)?.push(() => sized.disconnect());
+  fitWidth(model, figure, NARROW, (narrow) => { build(narrow ? 6 : 12); show(); });
   listen(model, root, "step push", show);
 }
 

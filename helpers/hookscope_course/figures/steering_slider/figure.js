@@ -24,8 +24,7 @@ function draw(model, el) {
     oninput: () => go(model.get("place"), Number(bar.value)) });
   const value = h("output", { class: "hs-value sv-value", "aria-live": "off" });
   const marks = h("div", { class: "sv-marks", "aria-hidden": "true" },
-    ...strengths.flatMap((strength, at) => (Number.isInteger(strength) ? [h("span", { style: `left: ${(100 * at) / (strengths.length - 1)}%` }, String(strength).replace("-", "−"))] : [])));
-  const switches = places.map((place) => h("button", { type: "button", onclick: () => go(place, index()) }, place));
+    ...strengths.flatMap((strength, at) => (Number.isInteger(strength) ? [h("span", { style: `left: ${(100 * at) / (strengths.length - 1)}%` }, signed(strength))] : [])));
 
   // The chart.
   const x = (at) => CL + ((CW - CL - CR) * at) / (strengths.length - 1);
@@ -46,7 +45,7 @@ function draw(model, el) {
 
   const show = () => {
     const [at, place] = [index(), model.get("place")];
-    const strength = String(strengths[at]).replace("-", "−");
+    const strength = signed(strengths[at]);
     const { vector, random } = runs[place];
     const group = groups[vector[at].words[0]] ?? 2;
     bar.value = String(at);
@@ -61,7 +60,6 @@ function draw(model, el) {
         : group === 1 ? `${wanted[0].toUpperCase()}${wanted.slice(1)} have ${percent(vector[at].shares[0])}.`
         : `The text has broken down: ${rest} has ${percent(vector[at].shares[2])}.`);
     control.replaceChildren(h("span", { class: "sv-soft" }, "One of the random pushes, as long as yours: "), text, " ", h("b", {}, random[at].words.join(" ")));
-    switches.forEach((button, n) => button.setAttribute("aria-pressed", String(places[n] === place)));
     const [low, high] = model.get("explored")[place];
     for (const { kind, group: which, line, dot } of curves) {
       const points = runs[place][kind].map((run, n) => [x(n), y(run.shares[which])]);
@@ -81,7 +79,8 @@ function draw(model, el) {
   const slide = h("div", { class: "sv-slide" }, field("strength", track));
   const root = stage(model, el, "Steer it", h("div", { class: "sc-figure sv-figure" },
     say, sentence, h("div", { class: "sv-which" }, verdict),
-    places.length > 1 ? h("div", { class: "hs-row", role: "group", "aria-label": "where it is added" }, h("span", {}, "added to"), ...switches) : null,
+    places.length > 1 ? switches(model, "place", places.map((place) => [place, place]),
+      { label: "where it is added", text: "added to", pick: (place) => go(place, index()) }) : null,
     h("div", { class: "sv-columns" }, h("div", {}, chart, slide), table), control));
   const label = root.querySelector("label"); // the field holds a track, and its label is for the slider
   bar.id = `${label.htmlFor}-bar`;

@@ -35,7 +35,7 @@ function draw(model, el) {
   };
   /** What diagnose has found on the reader's model: the first finding, and the others below it. */
   const found = model.get("_found");
-  const line = (code) => h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": "What to write", ...ownKeys }, code);
+  const line = (code) => codeBlock("What to write", code);
   if (found.rows) {
     const [first, ...others] = found.rows;
     yours.append(h("p", { class: "st-head" }, found.caption), h("p", { class: "st-cause" }, first.finding), h("p", {}, first.evidence), line(first.write),
@@ -51,7 +51,7 @@ function draw(model, el) {
       ...(found.length ? found.map(card) : [h("p", { class: "st-empty" }, "Click what you see.")]));
     cure.replaceChildren(h("p", { class: "st-head" }, "It was"), ...(end ? [h("div", { class: "st-end" },
       h("p", { class: "st-cause" }, end.cause), h("p", {}, end.cure),
-      h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": "What to write", ...ownKeys }, end.code))]
+      line(end.code))]
       : [h("p", { class: "st-empty" }, "")]));
     link();
     if (key !== undefined) columns.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });

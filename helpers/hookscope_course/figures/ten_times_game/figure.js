@@ -99,14 +99,12 @@ function draw(model, el) {
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", (event) => {
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
     const grid = lines.map(({ line }) => [...line.querySelectorAll("button:not([hidden])")]);
     const row = grid.findIndex((buttons) => buttons.includes(event.target));
-    if (row < 0) return;
-    event.preventDefault();
-    event.stopPropagation(); // in a notebook, arrows go to another cell
-    const to = grid[Math.min(Math.max(row + step[0], 0), grid.length - 1)];
-    to[Math.min(Math.max(grid[row].indexOf(event.target) + step[1], 0), to.length - 1)].focus();
+    actOn(event, step && row >= 0 && (() => {
+      const to = grid[Math.min(Math.max(row + step[0], 0), grid.length - 1)];
+      to[Math.min(Math.max(grid[row].indexOf(event.target) + step[1], 0), to.length - 1)].focus();
+    }));
   });
   listen(model, root, "marks revealed", render);
   render();

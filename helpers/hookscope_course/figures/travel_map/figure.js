@@ -68,16 +68,14 @@ function draw(model, el) {
   };
   const halt = () => {
     flying = "";
-    if (!dot) return;
-    dot.stop();
-    dot.stand([0, 0], { value: "", way: "forward", hidden: true });
+    dot?.hide();
   };
 
   const build = () => {
     halt();
     const { font, home, legend } = layout;
     const svg = scene(layout.size, "The journey of a hook");
-    const way = (points, same) => s("path", { class: `tm-way${same ? " tm-same" : ""}`, d: `M${points.map((point) => point.join(" ")).join("L")}`, "aria-hidden": "true" });
+    const way = (points, same) => s("path", { class: `tm-way${same ? " tm-same" : ""}`, d: pathOf(points), "aria-hidden": "true" });
     ways = Object.fromEntries(stations.map(({ name }) => [name, way(layout.ways[name], false)])); // colored when visited
     svg.append(rails = s("g", {}, ...Object.values(ways)));
     const base = ([x, y, width, height]) => [
@@ -105,23 +103,19 @@ function draw(model, el) {
         svg.append(way([[lx, ly], [lx + 40, ly]], same), line(text, [lx + 52, ly + 5], font, "sc-soft"));
       });
     }
-    halt();
     svg.addEventListener("keydown", keys);
     holder.replaceChildren(svg);
   };
   const keys = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const name = event.target.closest?.(".tm-card")?.dataset.station;
-    if (!name) return;
-    const press = event.key === "Enter" || event.key === " ";
-    if (!press && !event.key.startsWith("Arrow")) return;
-    event.preventDefault();
-    event.stopPropagation(); // in a notebook, arrows go to another cell
-    if (press) { buttons[0].element.focus(); return; }
-    const next = toward(event.key, cards[name].at, Object.fromEntries(stations.map((each) => [each.name, cards[each.name].at])));
-    if (!next) return;
-    pick(next);
-    cards[next].element.focus({ preventScroll: true });
+    const isArrow = event.key.startsWith("Arrow");
+    actOn(event, name && (isArrow || event.key === "Enter" || event.key === " ") && (() => {
+      if (!isArrow) { buttons[0].element.focus(); return; }
+      const next = toward(event.key, cards[name].at, Object.fromEntries(stations.map((each) => [each.name, cards[each.name].at])));
+      if (!next) return;
+      pick(next);
+      cards[next].element.focus({ preventScroll: true });
+    }));
   };
 
   const show = () => {
@@ -172,17 +166,12 @@ function draw(model, el) {
   const figure = h("div", { class: "sc-figure tm-figure" }, say, holder, panel);
   const root = stage(model, el, "The travel map", figure);
   root.classList.add("hs-alone"); // all outcomes are on the page
-  const fit = (width) => {
-    const wanted = width && width < NARROW ? narrow : wide;
-    if (layout === wanted) return;
-    layout = wanted;
+  fitWidth(model, figure, NARROW, (isNarrow) => {
+    layout = isNarrow ? narrow : wide;
     build();
     show();
-  };
-  const sized = new ResizeObserver(([entry]) => fit(entry.contentRect.width));
-  fit(figure.clientWidth);
-  sized.observe(figure);
-  cleanups.get(model)?.push(() => { sized.disconnect(); halt(); });
+  });
+  cleanups.get(model)?.push(halt);
   listen(model, root, "guesses visited at", () => { if (!flying) show(); });
 }
 

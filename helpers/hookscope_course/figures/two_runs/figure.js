@@ -46,9 +46,7 @@ function draw(model, el) {
   const score = h("span", { class: "tr-score", role: "status" });
   const reveal = h("button", { type: "button", onclick: () => { put(model, { shown: !model.get("shown") }); halt(); show(); } });
   const over = h("button", { type: "button", onclick: () => startOver() }, "Start over");
-  const measure = h("select", { ...ownKeys, onchange: () => { put(model, { measure: measure.value }); show(); } },
-    ...Object.entries(MEASURES).map(([value, text]) => h("option", { value }, text)));
-  const measures = field("Color shows", measure);
+  const measures = field("Color shows", choice(model, "measure", Object.entries(MEASURES)));
   const numbers = h("tbody");
   const table = h("details", { class: "tr-numbers" }, h("summary", {}, "Numbers"), h("div", { class: "tr-scroll", tabindex: "0", role: "group", "aria-label": "Numbers" },
     h("table", {}, h("thead", {}, h("tr", {}, ...["", ...answers, "logit difference"].map((each) => h("th", { scope: "col" }, each)))), numbers)));
@@ -111,25 +109,22 @@ function draw(model, el) {
     });
     arrow = s("g", { class: "tr-arrow", "aria-hidden": "true" }, s("path", { class: "tr-edge" }), s("path"), s("polygon"));
     dot = token(font);
-    dot.stand([0, 0], { value: "", way: "forward", hidden: true });
     svg.append(...labels, ...boxes.flat(2), arrow, dot.element);
     svg.addEventListener("keydown", keys);
     holder.replaceChildren(svg);
   };
 
   const keys = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !event.target.closest(".tr-cell")) return;
+    if (!event.target.closest(".tr-cell")) return;
     const [row, column] = here;
     const steps = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1], Home: [row, 0], End: [row, columns - 1] };
     const press = event.key === "Enter" || event.key === " ";
-    if (!press && !(event.key in steps)) return;
-    event.preventDefault();
-    event.stopPropagation(); // in a notebook, arrows go to another cell
-    if (press) { patch(here); return; }
-    const [line, place_] = steps[event.key];
-    here = [Math.min(Math.max(line, 0), layers.length - 1), Math.min(Math.max(place_, 0), columns - 1)];
-    show();
-    boxes[1][here[0]][here[1]].focus({ preventScroll: true });
+    actOn(event, press ? () => patch(here) : steps[event.key] && (() => {
+      const [line, place_] = steps[event.key];
+      here = [Math.min(Math.max(line, 0), layers.length - 1), Math.min(Math.max(place_, 0), columns - 1)];
+      show();
+      boxes[1][here[0]][here[1]].focus({ preventScroll: true });
+    }));
   };
   const patch = (cell) => {
     halt();
@@ -148,9 +143,7 @@ function draw(model, el) {
   };
   const halt = () => {
     flying = false;
-    if (!dot) return;
-    dot.stop();
-    dot.stand([0, 0], { value: "", way: "forward", hidden: true });
+    dot?.hide();
   };
 
   const color = (value) => `color-mix(in srgb, var(${value < 0 ? "--tr-blue" : "--tr-red"}) ${Math.round(100 * Math.min(Math.abs(value), 1))}%, var(--hs-page))`;
@@ -192,7 +185,7 @@ function draw(model, el) {
     gap.fill.style.left = `${Math.min(50, share(logits))}%`;
     gap.fill.style.width = `${Math.abs(share(logits) - 50)}%`;
     mark(gap.fill, "tr-below", logits < 0);
-    gap.number.textContent = logits.toFixed(2).replace("-", "−");
+    gap.number.textContent = signed(logits.toFixed(2));
     const dashes = gap.element.hidden ? "" : " Dashed: the two runs as they are.";
     panel.firstChild.textContent = (told ? `The corrupted run, with ${cellOf(at).name} from the clean run.` : "The corrupted run, as it is.") + dashes;
     const open = reds.length - found();
@@ -203,9 +196,8 @@ function draw(model, el) {
     mark(score, "tr-done", !open && !flying);
     reveal.textContent = shown ? "Hide the others" : "Show all";
     measures.hidden = !shown;
-    measure.value = model.get("measure");
     const listed = shown ? all.filter((cell) => !cellOf(cell).same) : tried;
-    const row = (what, { p, logits: difference }) => h("tr", {}, h("th", { scope: "row" }, what), ...p.map((each) => h("td", {}, each)), h("td", {}, difference.toFixed(2).replace("-", "−")));
+    const row = (what, { p, logits: difference }) => h("tr", {}, h("th", { scope: "row" }, what), ...p.map((each) => h("td", {}, each)), h("td", {}, signed(difference.toFixed(2))));
     numbers.replaceChildren(row("clean run", runs[0]), row("corrupted run", runs[1]), ...listed.map((cell) => row(cellOf(cell).name, cellOf(cell))));
     root.dataset.flying = String(flying);
   };

@@ -21,18 +21,12 @@ function draw(model, el) {
   paint();
   listen(model, frame, "_map _shown", paint);
 
-  const buttons = model.get("_classes").map(([number, name]) =>
-    h("button", { type: "button", class: "lk-class", onclick: () => put(model, { target: number }) }, name));
-  const classes = h("div", { class: "hs-row lk-classes", role: "group", "aria-label": "Show where it looks for" }, ...buttons);
-  const press = () => buttons.forEach((button, at) =>
-    button.setAttribute("aria-pressed", String(model.get("_classes")[at][0] === model.get("target"))));
-  press();
-  listen(model, classes, "target", press);
+  const classes = switches(model, "target", model.get("_classes"),
+    { label: "Show where it looks for", class: "hs-row lk-classes", look: () => ({ class: "lk-class" }) });
 
   const far = (step) => `${((100 * model.get("_most") * step) / 20).toFixed(1)} % of the norm of the output`;
   const step = slider(model, "step", { min: 0, max: 20, text: far });
-  const scores = bars([["", "after the step"], ["dg-without", "before"]].map(([kind, text]) =>
-    h("span", { class: "dg-legend" }, h("span", { class: `dg-key ${kind}` }), text)));
+  const scores = bars(withAndWithout("after the step", "before"));
   const words = h("p", { class: "lk-words" });
   const toward = h("strong");
   const show = () => {
