@@ -24,21 +24,15 @@ BUILD = Path(_CACHE) if IS_INSTALLED else _HERE.parents[1] / "build"
 """Where something is kept that can be made again and that nobody looks for."""
 
 
-def format_command(command: str, chapter: str = "") -> str:
-    """What one types for a command of the course.
-
-    Args:
-        command: "lab", "reset", "progress" and so on.
-        chapter: what it is about, if anything.
+def format_command(command: str) -> str:
+    """What one types for a command of the course, such as "lab".
 
     Example:
-        >>> format_command("reset", "03")
-        'make reset CHAPTER=03'
+        >>> format_command("lab")
+        'make lab'
 
     """
-    if IS_INSTALLED:
-        return f"hookscope {command} {chapter}".rstrip()
-    return f"make {command}{f' CHAPTER={chapter}' if chapter else ''}"
+    return f"{'hookscope' if IS_INSTALLED else 'make'} {command}"
 
 
 def describe_install() -> str:

@@ -167,8 +167,8 @@ def list_members(result: type) -> list[str]:
     return [name for name in documented if not isinstance(getattr(result, name), tuple | str | int | float)]
 
 
-def list_uses(name: str, most: int = 4) -> list[tuple[str, str]]:
-    """The chapters that use a public name most, in their order.
+def list_uses(name: str) -> list[tuple[str, str]]:
+    """The four chapters that use a public name most, in their order.
 
     Returns:
         Their pages and titles, such as ("03_forward_hooks", "03 · Forward hooks: watch and change an output").
@@ -179,7 +179,7 @@ def list_uses(name: str, most: int = 4) -> list[tuple[str, str]]:
     }
     titles = {page: f"{page[:2]} · {title}" for page, title in chapters.items()}
     found = {page: uses[name] for page, uses in _uses().items() if uses[name] and page in titles}
-    return [(page, titles[page]) for page in sorted(sorted(found, key=found.__getitem__, reverse=True)[:most])]
+    return [(page, titles[page]) for page in sorted(sorted(found, key=found.__getitem__, reverse=True)[:4])]
 
 
 @cache

@@ -21,7 +21,7 @@ from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope.samples.photos import SIDE, crop, normalize
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.feedback_card import Card
-from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, RefusedError, judge_statements
+from hookscope_course.practice.rubric import NOTHING_YET, RefusedError, Review, judge_statements
 
 __all__ = [
     "LARGEST",
@@ -73,7 +73,7 @@ class PhotoReading(NamedTuple):
     chance: float
 
 
-class ReportReview(Points):
+class ReportReview(Review):
     """What is true of a report: a reason for each point, and everything that was measured on the way.
 
     Attributes:
@@ -86,8 +86,7 @@ class ReportReview(Points):
     """
 
     def __init__(self, report: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.report = report
+        super().__init__(report)
         self.readings: list[PhotoReading] = []
         self.others: dict[str, tuple[str, str]] = {}
         self.boxes: dict[str, Box] = {}
@@ -174,7 +173,7 @@ def review(report: Mapping[str, Any], quiet: Hook | None) -> ReportReview:
         image = found.image = _photo_of(report)
     except ValueError as error:
         said = [str(error), *[_FIRST_THE_PHOTO] * (len(_ASKED) - 1)]
-        found.criteria += [Criterion(asked, problem) for asked, problem in zip(_ASKED, said, strict=True)]
+        found.give_points(_ASKED, said)
         return found
     target = int(net(image).argmax())
     name = samples.PHOTO_CLASSES[target]
@@ -196,7 +195,7 @@ def review(report: Mapping[str, Any], quiet: Hook | None) -> ReportReview:
         problems.append(problem)
     problems += _wrong_hook(found, net, quiet, image, read)
     problems.append(judge_statements(report.get("limits"), STATEMENTS))
-    found.criteria += [Criterion(asked, problem) for asked, problem in zip(_ASKED, problems, strict=True)]
+    found.give_points(_ASKED, problems)
     return found
 
 
@@ -458,12 +457,11 @@ def _told_map(found: ReportReview) -> str:
 
 
 def _words(found: ReportReview) -> str:
-    said = found.report.get("sentence")
     kept = [name for name, (was, now) in found.others.items() if was == now]
     limits = [text for letter, (text, _) in STATEMENTS.items() if letter in (found.report.get("limits") or ())]
     sizes = {f"{bottom - top} by {right - left}" for top, bottom, left, right in found.boxes.values()}
     lines = [
-        f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)",
+        found.quote(),
         f"Covered: {' and '.join(sorted(sizes))} pixels, with gray. {_told_map(found)}" if sizes else _told_map(found),
         f"The hook scales {found.channels} of 1,280 channels of head; the control scales as many at random, "
         f"{RANDOM} times. "
@@ -471,7 +469,7 @@ def _words(found: ReportReview) -> str:
         if found.others
         else "",
         " ".join(limits),
-        f"All but the sentence was tested: {found.points} of {len(found.criteria)} points.",
+        found.count_points(),
     ]
     return "\n".join(textwrap.fill(line, 100) for line in lines if line)
 

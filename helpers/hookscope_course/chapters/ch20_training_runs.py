@@ -129,11 +129,10 @@ class _NormBlock(nn.Module):
 class NormNet(nn.Module):
     """Reads digits of 7 × 7 pixels: three blocks that divide by their own size, and a head."""
 
-    def __init__(self, width: int = 16) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.block1, self.block2 = _NormBlock(49, width), _NormBlock(width, width)
-        self.block3 = _NormBlock(width, width)
-        self.head = HalfLinear(width, 10)
+        self.block1, self.block2, self.block3 = _NormBlock(49, 16), _NormBlock(16, 16), _NormBlock(16, 16)
+        self.head = HalfLinear(16, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, 10) for (N, 49)."""

@@ -28,7 +28,7 @@ from hookscope_course.chapters.ch20_training_runs import (
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.check_helpers import check_removal
 from hookscope_course.practice.feedback_card import Card
-from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, run_point
+from hookscope_course.practice.rubric import NOTHING_YET, Review, run_point
 
 __all__ = ["WatchReview", "review", "show_watch"]
 
@@ -46,7 +46,7 @@ _LEARNS = 2.05
 """The loss of a repaired run ends at most here; without a decay it is 1.97."""
 
 
-class WatchReview(Points):
+class WatchReview(Review):
     """What is true of a report, its watchdog and its repair: a reason for each point, and the alarms.
 
     Attributes:
@@ -57,15 +57,12 @@ class WatchReview(Points):
     """
 
     def __init__(self, report: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.report = report
+        super().__init__(report)
         self.alarms: list[Alarm] = []
 
     def picture(self) -> Picture:
         """Return the page: the losses, what each module returned, the alarm, the sentence and the points."""
-        said = self.report.get("sentence")
-        words = textwrap.fill(f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)", 90)
-        words += f"\nAll but the sentence was tested: {self.points} of {len(self.criteria)} points."
+        words = f"{textwrap.fill(self.quote(), 90)}\n{self.count_points()}"
         return draw_run(_the_run(), self.alarms[0] if self.alarms else None, words)
 
 
@@ -108,7 +105,7 @@ def review(report: Mapping[str, Any], watch: Watch, repair: Update) -> WatchRevi
         partial(_stays, watch),
         partial(_not_repaired, repair, is_reported=_wrong_report(report) is None),
     )
-    found.criteria += [Criterion(asked, run_point(point)) for asked, point in zip(_ASKED, points, strict=True)]
+    found.give_points(_ASKED, map(run_point, points))
     return found
 
 

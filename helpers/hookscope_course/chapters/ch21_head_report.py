@@ -18,7 +18,7 @@ from hookscope.samples.stories import Block, StoryLM
 from hookscope_course.chapters.ch21_cloakroom import Lists, cloakroom_lists, cloakroom_lm, things_of
 from hookscope_course.practice.blank import holds_blank
 from hookscope_course.practice.feedback_card import Card
-from hookscope_course.practice.rubric import NOTHING_YET, Criterion, Points, RefusedError, judge_statements
+from hookscope_course.practice.rubric import NOTHING_YET, RefusedError, Review, judge_statements
 
 __all__ = [
     "ENOUGH",
@@ -76,7 +76,7 @@ class Steering(NamedTuple):
         return COUNT - self.right - self.hers
 
 
-class HeadReview(Points):
+class HeadReview(Review):
     """What is true of a report: a reason for each point, and everything that was measured on the way.
 
     Attributes:
@@ -88,8 +88,7 @@ class HeadReview(Points):
     """
 
     def __init__(self, report: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.report = report
+        super().__init__(report)
         self.heads: dict[str, Head] = {}
         self.turned: dict[Head, int] = {}
         self.looks: dict[Head, float] = {}
@@ -180,7 +179,7 @@ def review(report: Mapping[str, Any], steer: Hook | None) -> HeadReview:
         *_wrong_hook(found, steer),
         judge_statements(report.get("limits"), STATEMENTS),
     ]
-    found.criteria += [Criterion(asked, problem) for asked, problem in zip(_ASKED, problems, strict=True)]
+    found.give_points(_ASKED, problems)
     return found
 
 
@@ -440,7 +439,6 @@ def _draw(found: HeadReview) -> bytes:
 
 
 def _words(found: HeadReview, steering: bool = True) -> str:
-    said = found.report.get("sentence")
     chosen = found.report.get("limits")
     chosen = chosen if isinstance(chosen, Collection) else ()
     limits = [text for letter, (text, _) in STATEMENTS.items() if letter in chosen]
@@ -453,11 +451,11 @@ def _words(found: HeadReview, steering: bool = True) -> str:
         for row in found.steering
     ]
     lines = [
-        f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)",
+        found.quote(),
         " ".join(named),
         " ".join(given) if steering else "",
         " ".join(limits),
-        f"All but the sentence was tested: {found.points} of {len(found.criteria)} points.",
+        found.count_points(),
     ]
     return "\n".join(textwrap.fill(line, 104) for line in lines if line)
 

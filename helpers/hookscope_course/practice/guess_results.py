@@ -116,8 +116,8 @@ def _write_state(name: str, state: dict[str, Any]) -> None:
             replace_text(get_notebook_folder() / STATE_FOLDER / name, json.dumps(state, indent=1, sort_keys=True))
 
 
-def _read_state(name: str, copy: Path | None = None) -> dict[str, Any]:
-    file = (copy or get_notebook_folder()) / STATE_FOLDER / name
+def _read_state(name: str) -> dict[str, Any]:
+    file = get_notebook_folder() / STATE_FOLDER / name
     with suppress(OSError, ValueError, RecursionError):
         # Never wait for a FIFO, nor read without end.
         found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -134,26 +134,25 @@ def store_outcome(about: str, outcome: GuessOutcome) -> None:
     _write_state("guesses.json", {**known, about: outcome})
 
 
-def read_outcomes(copy: Path | None = None) -> dict[str, GuessOutcome]:
+def read_outcomes() -> dict[str, GuessOutcome]:
     """Return how guesses went, by question."""
-    kept = {name: how for name, how in _read_state("guesses.json", copy).items() if how in (*ORDINALS, "shown")}
+    kept = {name: how for name, how in _read_state("guesses.json").items() if how in (*ORDINALS, "shown")}
     return kept | _outcomes
 
 
-def summarize_guesses(chapter: int, questions: int, copy: Path | None = None) -> str:
+def summarize_guesses(chapter: int, questions: int) -> str:
     """Say how the guesses of a chapter went.
 
     Args:
         chapter: its number.
         questions: how many it asks.
-        copy: the folder of the learner's copy; by default the one in which the notebook is.
 
     Example:
         >>> summarize_guesses(3, 5)
         'no guess yet, of 5'
 
     """
-    outcomes = [how for about, how in read_outcomes(copy).items() if about.startswith(f"{chapter:02}.")]
+    outcomes = [how for about, how in read_outcomes().items() if about.startswith(f"{chapter:02}.")]
     if not outcomes:
         return f"no guess yet, of {questions}"
     later = [f", {outcomes.count(each)} at the {each} try" for each in ORDINALS[1:] if each in outcomes]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hookscope_course.practice.exercise import Wrong
 
-__all__ = ["NOTHING_YET", "Criterion", "Points", "RefusedError", "judge", "judge_statements", "run_point"]
+__all__ = ["NOTHING_YET", "Criterion", "Points", "RefusedError", "Review", "judge", "judge_statements", "run_point"]
 
 NOTHING_YET = "nothing is written yet"
 Point = Callable[..., str | None]
@@ -53,6 +53,32 @@ class Points:
             for number, (asked, problem) in enumerate(self.criteria, start=1)
         ]
         return "\n".join([f"{self.points} of {len(self.criteria)} points.", *lines])
+
+
+class Review(Points):
+    """What is true of a report: a reason for each point.
+
+    Attributes:
+        report: the fields, as they were handed in.
+
+    """
+
+    def __init__(self, report: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.report = report
+
+    def give_points(self, asked: Iterable[str], problems: Iterable[str]) -> None:
+        """Set the criteria: what each point is asked for, and why it is not given."""
+        self.criteria = [Criterion(*each) for each in zip(asked, problems, strict=True)]
+
+    def quote(self) -> str:
+        """Return the sentence of the report, which nobody can test."""
+        said = self.report.get("sentence")
+        return f"“{' '.join(str(said).split())}”" if said else "(Your sentence is missing.)"
+
+    def count_points(self) -> str:
+        """Say what was tested, and how many points that gave."""
+        return f"All but the sentence was tested: {self.points} of {len(self.criteria)} points."
 
 
 def judge(rubric: Sequence[tuple[str, Point]], *answers: Any) -> Wrong | None:

@@ -63,15 +63,16 @@ class RankError(RuntimeError):
 class Group:
     """Some waiting processes that torchrun has started; made by `start`."""
 
-    def __init__(self, count: int, port: int | None) -> None:
+    def __init__(self, count: int) -> None:
         if not hasattr(os, "fork"):
             raise RankError("`ranks` forks processes, and this system cannot; on Windows, use WSL")
         self.count, self.runs = count, 0
-        self._begin(port)
+        self._begin()
 
-    def _begin(self, port: int | None) -> None:
+    def _begin(self) -> None:
         """Let torchrun start the processes."""
-        self.port = _find_free_port(port)
+        with socket.create_server((HOST, 0)) as server:  # a free port
+            self.port = int(server.getsockname()[1])
         self.folder = Path(tempfile.mkdtemp(prefix="ranks"))
         self.token = secrets.token_hex()
         self.server = socket.create_server((HOST, 0))
@@ -159,11 +160,11 @@ class Group:
             raise RankError(_explain_failure(answers, still_at, timeout, stuck=stuck))
         return [answers[rank].value for rank in range(self.count)]
 
-    def restart(self, port: int | None = None) -> None:
+    def restart(self) -> None:
         """Start the processes again if they have ended."""
         if not self.is_alive:
             self.stop()
-            self._begin(port)
+            self._begin()
 
     def stop(self) -> None:
         """End all processes. A stopped group can be stopped again, and a run starts it again."""
@@ -285,38 +286,28 @@ class Group:
 _group: Group | None = None
 
 
-def start(count: int = 2, *, port: int | None = None) -> Group:
+def start(count: int = 2) -> Group:
     """Have torchrun start processes, and return at once; they are up some ten seconds later, and `run` waits for that.
 
     Args:
         count: how many processes.
-        port: where they meet, on this machine; a free one if you leave it out.
 
     Returns:
-        A Group. One that is already there with as many processes, and with this port, is returned again; if its
-        processes have ended, they are started again.
+        A Group. One that is already there with as many processes is returned again; if its processes have ended, they
+        are started again.
 
     Raises:
-        RankError: the port is in use, or the system cannot fork.
+        RankError: the system cannot fork.
 
     """
     global _group
-    if _group and _group.count == count and port in (None, _group.port):
-        _group.restart(port)
+    if _group and _group.count == count:
+        _group.restart()
         return _group
     if _group:
         _group.stop()
-    _group = Group(count, port)
+    _group = Group(count)
     return _group
-
-
-def _find_free_port(port: int | None) -> int:
-    try:
-        with socket.create_server((HOST, port or 0)) as server:
-            return int(server.getsockname()[1])
-    except OSError as error:
-        way = "leave `port` out, and a free one is taken"
-        raise RankError(f"port {port} on this machine cannot be used ({error.strerror}); {way}") from None
 
 
 def explain_failed_start(log: str, port: int) -> str:
