@@ -237,8 +237,7 @@ class BothEnds(HookWidget):
 
     def _still(self) -> bytes:
         layout = _place(narrow=False)
-        if not (sheet := Sheet.open(layout["size"])):
-            return b""
+        sheet = Sheet.open(layout["size"])
         sheet.panel(*layout["frame"], facecolor=FRAME, edgecolor=LINE)
         for door in layout["doors"]:
             sheet.panel(*door, facecolor=DOOR, edgecolor=LINE)

@@ -13,8 +13,9 @@ from torch import nn
 
 from hookscope.pictures.colors import BACKWARD, BACKWARD_SOFT, FRAME, HOOK, LINE, MUTED
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.still_sheet import SIDES, WAYS, Sheet
 
@@ -77,7 +78,7 @@ def train_one_step(first: float = 2.0, second: float = 4.0) -> dict[str, float]:
     return seen
 
 
-class Bridge(HookWidget):
+class Bridge(LazyFigure):
     """Drag a hook along two ranks and see its value on each.
 
     Args:
@@ -163,10 +164,8 @@ class Bridge(HookWidget):
             for each in self._places
         ]
 
-    # Drawn on request only: both rails with the values at each place.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """Both ranks with the values at each place, as a PNG."""
+    # Both rails with the values at each place.
+    def _still(self) -> bytes:
         return _draw(self._layouts["wide"], self._places, self._ends)
 
 
@@ -253,8 +252,7 @@ def _lay_out(*, narrow: bool) -> dict[str, Any]:
 
 
 def _draw(layout: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]) -> bytes:
-    if not (sheet := Sheet.open(layout["size"])):
-        return b""
+    sheet = Sheet.open(layout["size"])
     for each in layout["frames"]:
         sheet.panel(*each["rect"], facecolor=FRAME, edgecolor=LINE)
         sheet.write(each["at"], each["title"], weight="bold")

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from hookscope import edit
 from hookscope.pictures.colors import FORWARD, HOOK, LINE, PAGE
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 
@@ -119,7 +120,7 @@ def _vector(model: nn.Module, layer: str, prompt: Tensor) -> Tensor:
     return torch.randn(width[0], generator=torch.Generator().manual_seed(0))
 
 
-class CacheGrid(HookWidget):
+class CacheGrid(LazyFigure):
     """Mark the tokens that a hook hits in `generate()`, run it, and compare, with and without the KV cache.
 
     Each row is a call of the layer, and each column a token of the whole sequence. All runs are made by the model when
@@ -245,15 +246,11 @@ class CacheGrid(HookWidget):
             for change, found in self._data["runs"].items()
         ]
 
-    # Drawn on request only: the two grids of the last token, the telling case.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """Both grids, with the hits of the chosen change once it was run, as a PNG."""
-        try:
-            from matplotlib.figure import Figure
-            from matplotlib.patches import Rectangle
-        except ModuleNotFoundError:
-            return b""
+    # The two grids of the last token, the telling case.
+    def _still(self) -> bytes:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Rectangle
+
         figure = Figure(figsize=(8, 2.6), layout="constrained")
         hit, cells = self._hit_cells() if self.ran else set(), self._cells()
         for way, axes in enumerate(figure.subplots(1, 2)):

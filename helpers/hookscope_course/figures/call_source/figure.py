@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from hookscope.pictures.colors import FORWARD, FRAME, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
+from hookscope_course.figures.kit.still_sheet import open_axes
 
 __all__ = ["CallSource"]
 
@@ -78,7 +80,7 @@ _DIRECT = (
 )
 
 
-class CallSource(HookWidget):
+class CallSource(LazyFigure):
     """Step through what `double(x)` runs and what `double.forward(x)` runs.
 
     The lines are read from the installed torch, and each has a note beside it. The lines that run are lit, in order.
@@ -137,10 +139,7 @@ class CallSource(HookWidget):
             for line, step in zip(self._lines, _SOURCE, strict=True)
         ]
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The lines with their notes, as a PNG."""
+    def _still(self) -> bytes:
         return _draw(self._lines, self.alt)
 
 
@@ -166,13 +165,9 @@ def _find_lines() -> list[dict[str, Any]]:
 
 
 def _draw(lines: list[dict[str, Any]], alt: str) -> bytes:
-    from matplotlib.figure import Figure
     from matplotlib.patches import Circle, Rectangle
 
-    figure = Figure(figsize=(9.6, 4.2), dpi=110)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 96), ylim=(42, 0))
-    axes.set_axis_off()
+    figure, axes = open_axes((96, 42), 10, dpi=110)
     axes.text(2, 3, "double(x) runs _call_impl, torch/nn/modules/module.py", fontsize=10.5, weight="bold", va="center")
     axes.add_patch(Rectangle((1, 5.5), 94, 35.5, facecolor=FRAME, edgecolor=LINE))
     for at, (line, step) in enumerate(zip(lines, _SOURCE, strict=True)):

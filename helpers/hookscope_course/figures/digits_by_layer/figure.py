@@ -19,8 +19,9 @@ from hookscope.layers.find import Which
 from hookscope.pictures.colors import LINE, RIGHT, WRONG
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.preserve import preserve_model
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit.digit_images import gray
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["DigitsByLayer", "class_centers", "pull"]
@@ -67,7 +68,7 @@ def _squared_distances(features: Tensor, centers: Tensor) -> Tensor:
     return torch.cdist(features, centers, compute_mode="donot_use_mm_for_euclid_dist").double() ** 2
 
 
-class DigitsByLayer(HookWidget):
+class DigitsByLayer(LazyFigure):
     """Move through the layers, and see where digits lie between the centers of the ten classes.
 
     Each layer has ten centers: the mean feature of each class, made from the known digits. The figure lays the centers
@@ -198,10 +199,8 @@ class DigitsByLayer(HookWidget):
             for depth, layer in enumerate(self.names)
         ]
 
-    # Drawn on request only: the pixels, the layer where most are right, and the chart.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """Two scatters and the chart, as a PNG."""
+    # The pixels, the layer where most are right, and the chart.
+    def _still(self) -> bytes:
         figure = Figure(figsize=(11, 3.7), layout="constrained")
         before, after, chart = figure.subplots(1, 3, width_ratios=[1, 1, 1.25])
         best = max(range(len(self.names)), key=self.right[self.network].__getitem__)

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from hookscope.pictures.colors import DARK
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.base import assets, show_errors
 from hookscope_course.figures.kit import KIT
-from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent
-from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass
+from hookscope_course.figures.kit.digit_images import a, compare_scores, draw_bars, gray, percent
+from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass, list_scores
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.occlusion import STEP, count_reads, cover_source, run_covered, sweep
 
 __all__ = ["FoolingSquare"]
@@ -24,7 +25,7 @@ __all__ = ["FoolingSquare"]
 _LARGEST = 10  # the largest square that a hint tries everywhere; all sizes take seconds
 
 
-class FoolingSquare(HookWidget):
+class FoolingSquare(LazyFigure):
     """Cover part of a digit by a pre-hook, and make the model read the goal with the smallest square.
 
     Each change runs the model twice, without the hook and with it. What the page shows as code is the hook that runs.
@@ -146,10 +147,7 @@ class FoolingSquare(HookWidget):
                 "score": self._score(),
                 "hint": self._hint() if self.hinted else "",
                 "src": gray(after.received, 0, 1),
-                "rows": [
-                    [str(n), float(p), float(was)]
-                    for n, (was, p) in enumerate(zip(before.probabilities, after.probabilities, strict=True))
-                ],
+                "rows": list_scores(before, after),
                 "read": after.read,
                 "was": before.read,
             }
@@ -181,15 +179,9 @@ class FoolingSquare(HookWidget):
 
     def numbers(self) -> Rows:
         """List the probability of every digit, without and with the hook."""
-        return [
-            {"digit": name, "without the hook": percent(was), "with the hook": percent(share)}
-            for name, share, was in self._shown["rows"]
-        ]
+        return compare_scores(self._shown["rows"])
 
-    # Drawn on request only, not at every step.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The covered digit and the scores, as a PNG."""
+    def _still(self) -> bytes:
         figure = Figure(figsize=(8, 3.8))
         image, bars = figure.subplots(1, 2)
         image.imshow(self._after.received[0, 0].cpu().numpy(), cmap="gray", vmin=0, vmax=1)

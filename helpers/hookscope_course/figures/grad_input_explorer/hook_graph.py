@@ -11,6 +11,7 @@ from hookscope.graphs import drawing
 from hookscope.graphs.graph import Graph
 from hookscope.pictures.colors import BACKWARD, FRAME, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import from_figure
+from hookscope_course.figures.kit.still_sheet import open_axes
 
 __all__ = ["draw_still", "place_graph"]
 
@@ -277,18 +278,12 @@ def _round(points: Sequence[Sequence[float]]) -> list[list[int]]:
 
 
 def draw_still(layout: Layout, title: str) -> bytes:
-    """Draw a layout with both hooks as a PNG; return nothing without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Circle, FancyBboxPatch
-    except ModuleNotFoundError:
-        return b""
+    """Draw a layout with both hooks as a PNG."""
+    from matplotlib.patches import Circle, FancyBboxPatch
+
     width, height = layout["size"]
     key = 34
-    figure = Figure(figsize=(width / 100, (height + key) / 100), dpi=130)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(height + key, 0))
-    axes.set_axis_off()
+    figure, axes = open_axes((width, height + key), 100, dpi=130)
     points = 0.72 * layout["font"]
 
     def rectangle(x: float, y: float, w: float, h: float, **look: Any) -> None:

@@ -302,8 +302,7 @@ class GradientParts(HookWidget):
 
     def _still(self) -> bytes:
         layout = self._layouts["wide"]
-        if not (sheet := Sheet.open(layout["size"])):
-            return b""
+        sheet = Sheet.open(layout["size"])
         sheet.rails(layout["rails"])
         for name, (x, y, w, h, word, way, key) in layout["boxes"].items():
             sheet.box(x, y, w, h, facecolor="white", edgecolor=WAYS[way], linewidth=1.5, zorder=2)

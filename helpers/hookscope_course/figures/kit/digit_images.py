@@ -13,8 +13,9 @@ from torch import Tensor
 
 from hookscope.pictures.colors import DATA
 from hookscope.pictures.palette import VIRIDIS
+from hookscope.pictures.picture import Rows
 
-__all__ = ["a", "draw_bars", "gray", "percent", "url", "viridis"]
+__all__ = ["a", "compare_scores", "draw_bars", "gray", "percent", "url", "viridis"]
 
 
 def a(digit: int) -> str:
@@ -25,6 +26,13 @@ def a(digit: int) -> str:
 def percent(share: float) -> str:
     """Return a probability as text."""
     return f"{100 * share:.1f} %"
+
+
+def compare_scores(rows: Sequence[tuple[str, float, float]]) -> Rows:
+    """List the probabilities of digits with a hook, and what they were without it."""
+    return [
+        {"digit": name, "without the hook": percent(was), "with the hook": percent(share)} for name, share, was in rows
+    ]
 
 
 def gray(image: Tensor, low: float, high: float) -> str:

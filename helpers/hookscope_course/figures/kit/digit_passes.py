@@ -14,7 +14,7 @@ from hookscope.captures.call import why_uncalled
 from hookscope.layers.find import Which, find_layers
 from hookscope.preserve import preserve_model, preserve_rng_state
 
-__all__ = ["DigitModel", "DigitPass"]
+__all__ = ["DigitModel", "DigitPass", "list_scores"]
 
 Hook = Callable[..., Any]
 
@@ -31,6 +31,12 @@ class DigitPass:
     def read(self) -> int:
         """The digit with the largest probability."""
         return int(self.probabilities.argmax())
+
+
+def list_scores(before: DigitPass, after: DigitPass) -> list[tuple[str, float, float]]:
+    """Return for each digit its name, its probability, and what that was before."""
+    both = zip(after.probabilities.tolist(), before.probabilities.tolist(), strict=True)
+    return [(str(digit), now, was) for digit, (now, was) in enumerate(both)]
 
 
 class DigitModel:

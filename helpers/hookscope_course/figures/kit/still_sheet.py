@@ -12,11 +12,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["SIDES", "WAYS", "Sheet"]
+__all__ = ["SIDES", "WAYS", "Sheet", "open_axes"]
 
 WAYS = {"forward": FORWARD, "backward": BACKWARD, "turn": BACKWARD, "branch": BACKWARD}
 SIDES = {"middle": "center", "start": "left", "end": "right"}
 """SVG's word for the side on which a text stands, and matplotlib's."""
+
+
+def open_axes(size: Sequence[float], units: float, dpi: int) -> tuple[Figure, Axes]:
+    """Return a figure without margins, and its axes: x to the right, y down.
+
+    Args:
+        size: width and height.
+        units: how many of them are an inch.
+        dpi: dots in an inch.
+
+    """
+    from matplotlib.figure import Figure
+
+    width, height = size
+    figure = Figure(figsize=(width / units, height / units), dpi=dpi)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.set_axis_off()
+    return figure, axes
 
 
 class Sheet:
@@ -26,24 +45,15 @@ class Sheet:
         self._figure, self._axes, self._dpi = figure, axes, dpi
 
     @classmethod
-    def open(cls, size: Sequence[float], dpi: int = 120) -> Self | None:
-        """Return an empty sheet, or None without matplotlib.
+    def open(cls, size: Sequence[float], dpi: int = 120) -> Self:
+        """Return an empty sheet.
 
         Args:
             size: width and height in pixels of the page.
             dpi: dots for 100 of them.
 
         """
-        try:
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError:
-            return None
-        width, height = size
-        figure = Figure(figsize=(width / 100, height / 100), dpi=dpi)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, width), ylim=(height, 0))
-        axes.set_axis_off()
-        return cls(figure, axes, dpi)
+        return cls(*open_axes(size, 100, dpi), dpi)
 
     def panel(self, x: float, y: float, w: float, h: float, *, rounding: float = 9, **look: Any) -> None:
         """Draw a box with round corners; x and y are its left upper corner."""

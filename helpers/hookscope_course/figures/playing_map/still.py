@@ -28,7 +28,7 @@ def draw_map(
     values: Mapping[str, str],
     changed: Collection[str],
 ) -> bytes:
-    """Draw the map; return the PNG, or nothing without matplotlib.
+    """Draw the map; return the PNG.
 
     Args:
         layout: what `place_map` gave.
@@ -37,8 +37,7 @@ def draw_map(
         changed: the boxes that a hook changed; they have a thick frame.
 
     """
-    if not (sheet := Sheet.open(layout["size"], dpi=150)):
-        return b""
+    sheet = Sheet.open(layout["size"], dpi=150)
     points = 0.72 * layout["font"]
 
     sheet.panel(*layout["frame"], rounding=10, facecolor=FRAME, edgecolor=LINE, linewidth=1.2)

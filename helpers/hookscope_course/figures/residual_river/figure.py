@@ -15,8 +15,9 @@ import hookscope
 from hookscope.pictures.colors import FORWARD, FORWARD_SOFT, FRAME, HOOK, LINE, MUTED, RIGHT
 from hookscope.pictures.picture import Rows
 from hookscope.samples import STORY_WORDS, StoryLM, story_tokens, story_words
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Choice, Replay
 from hookscope_course.figures.kit.still_sheet import Sheet
 from hookscope_course.figures.residual_river.layout import place_river
@@ -131,7 +132,7 @@ def _list_texts(river: ResidualRiver) -> Iterator[Choice]:
     yield from ({"text": text} for text in river._texts)
 
 
-class ResidualRiver(HookWidget):
+class ResidualRiver(LazyFigure):
     """Follow a token of a text down the residual stream: what each part adds, and the word that a lens reads there.
 
     A click on a tap shows what a hook there gets, and the lines of torch that put it there.
@@ -317,17 +318,10 @@ class ResidualRiver(HookWidget):
                 rows.append({self.head: f"row {at}, {found['words'][at]}", "weight": weight})
         return rows
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The river of the current token, as a PNG."""
-        return self._still()
-
     def _still(self) -> bytes:
         layout, found, row = self._layouts["wide"], self._found, self.token
         width, height = layout["size"]
-        if not (sheet := Sheet.open([width, height + (_STRIP if self.head else 0)])):
-            return b""
+        sheet = Sheet.open([width, height + (_STRIP if self.head else 0)])
         for x, y, w, h, title, (left, base) in layout["frames"]:
             sheet.panel(x, y, w, h, rounding=8, facecolor=FRAME, edgecolor=LINE, zorder=0)
             sheet.write([left, base - 4], title, 9, ha="left")

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from hookscope import Table
 from hookscope.pictures.colors import FRAME, HOOK, LINE, PAGE
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
+from hookscope_course.figures.kit.still_sheet import open_axes
 from hookscope_course.figures.sealed_models.puzzles import BOXES, LAYERS, MISTAKES, QUESTIONS, Puzzle
 
 __all__ = ["SealedModels", "ask_box", "find_layer"]
@@ -32,7 +34,7 @@ REPLIES = [
 ]
 
 
-class SealedModels(HookWidget):
+class SealedModels(LazyFigure):
     """Four sealed models: each has one mistake. A box is worth 5 points, a question costs 1, a wrong guess 2.
 
     The figure records the answers to the four questions with hookscope when it is created. `ask` and `accuse` do the
@@ -193,10 +195,7 @@ class SealedModels(HookWidget):
             for at, box in enumerate(self._boxes, 1)
         ]
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The four boxes, as a PNG."""
+    def _still(self) -> bytes:
         return _draw(self)
 
 
@@ -263,13 +262,9 @@ def _sealed(puzzle: Puzzle) -> dict[str, Any]:
 def _draw(boxes: SealedModels) -> bytes:
     import textwrap
 
-    from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch
 
-    figure = Figure(figsize=(9, 2.5), dpi=110)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 90), ylim=(25, 0))
-    axes.set_axis_off()
+    figure, axes = open_axes((90, 25), 10, dpi=110)
     for at, box in enumerate(boxes._boxes):
         x = 1.5 + 22.2 * at
         opened = boxes._is_open(at + 1)

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from hookscope.layers.find import Which
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.base import assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent
 from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SentReceived"]
@@ -27,7 +28,7 @@ def _list_clicks(figure: SentReceived) -> Iterator[Choice]:
         yield {"place": place, "picked": picked}
 
 
-class SentReceived(HookWidget):
+class SentReceived(LazyFigure):
     """Compare the digit that you send with the image that a layer receives.
 
     A hook on the layer stores the image that the layer receives. The figure asks which of the two images the model
@@ -146,10 +147,7 @@ class SentReceived(HookWidget):
             for place, (name, share) in zip(("best", "second"), side["best"], strict=True)
         ]
 
-    # Drawn on request only, not at every change.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The two images with their scores, as a PNG."""
+    def _still(self) -> bytes:
         figure = Figure(figsize=(7, 4.6))
         sides = ((self._shown["sent"], self.sent), (self._shown["received"], self._got.received))
         for column, (side, image) in enumerate(sides):

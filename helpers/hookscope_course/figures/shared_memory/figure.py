@@ -12,8 +12,9 @@ from torch import Tensor
 
 from hookscope.pictures.colors import CHANGED, CHANGED_SOFT, DOOR, INK, LINE
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.still_sheet import Sheet
 
@@ -34,7 +35,7 @@ _NAMES = ("x", "kept: stem", "kept: relu", "step", "kept: mix", "y", "kept: head
 _WIDTH, _ROW, _TOP, _NAME, _MEMORY, _BOX = 560, 46, 30, (100, 150), 420, (150, 36)
 
 
-class SharedMemory(HookWidget):
+class SharedMemory(LazyFigure):
     """Step through a pass, and see the memory behind each name.
 
     The pass is that of the network `Skip` in chapter 11, with weights of 2 and the inputs -1 and 1.
@@ -105,10 +106,7 @@ class SharedMemory(HookWidget):
             for name, memory in state["names"].items()
         ] or [{"name": "none yet", "memory": "", "values": ""}]
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The names and the memories at this step, as a PNG."""
+    def _still(self) -> bytes:
         return _draw(self._layout, self._state, self.alt)
 
 
@@ -155,8 +153,6 @@ def _say(line: str, letter: str, memories: Mapping[str, Mapping[str, Any]]) -> s
 
 def _draw(layout: Mapping[str, Any], state: Mapping[str, Any], alt: str) -> bytes:
     sheet = Sheet.open(layout["size"])
-    if sheet is None:
-        return b""
     sheet.write((_NAME[0] + _NAME[1] / 2 - 8, 14), "name", ha="right")
     sheet.write((_MEMORY, 14), "memory")
     rows = layout["rows"]

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from hookscope.layers.find import Which
 from hookscope.pictures.colors import CHANGED
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.base import assets, show_errors
 from hookscope_course.figures.kit import KIT
-from hookscope_course.figures.kit.digit_images import a, draw_bars, gray, percent, viridis
-from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass
+from hookscope_course.figures.kit.digit_images import a, compare_scores, draw_bars, gray, percent, viridis
+from hookscope_course.figures.kit.digit_passes import DigitModel, DigitPass, list_scores
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SilenceChannel"]
@@ -32,7 +33,7 @@ def _list_factors(figure: SilenceChannel) -> Iterator[Choice]:
         yield {"channel": channel, "factor": tenths / 10}
 
 
-class SilenceChannel(HookWidget):
+class SilenceChannel(LazyFigure):
     """Multiply one channel of a layer by a factor, and see what the model reads.
 
     Each change runs the model twice, without the hook and with it. What the page shows as code is the hook that runs.
@@ -154,10 +155,7 @@ def scale_channel(module, args, output):
                 "sentence": (sentence := self._sentence()),
                 "map": viridis(map_, 0, top),
                 "alt": f"Channel {self.channel} with the hook: the largest value is {float(map_.max()):.3g}.",
-                "rows": [
-                    [str(n), float(p), float(was)]
-                    for n, (was, p) in enumerate(zip(before.probabilities, after.probabilities, strict=True))
-                ],
+                "rows": list_scores(before, after),
                 "read": after.read,
                 "was": before.read,
             }
@@ -176,15 +174,9 @@ def scale_channel(module, args, output):
 
     def numbers(self) -> Rows:
         """List the probability of every digit, without and with the hook."""
-        return [
-            {"digit": name, "without the hook": percent(was), "with the hook": percent(share)}
-            for name, share, was in self._shown["rows"]
-        ]
+        return compare_scores(self._shown["rows"])
 
-    # Drawn on request only, not at every step of the slider.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The maps and the scores, as a PNG."""
+    def _still(self) -> bytes:
         maps = self._after.returned[0].cpu()
         count = len(maps)
         figure = Figure(figsize=(8, 4.4))

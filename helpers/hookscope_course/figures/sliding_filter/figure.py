@@ -18,10 +18,11 @@ from hookscope.layers.find import Which
 from hookscope.pictures.colors import DARK
 from hookscope.pictures.palette import COOLWARM, LEVELS, palette
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.base import assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import gray, url
 from hookscope_course.figures.kit.digit_passes import DigitModel
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["SlidingFilter"]
@@ -33,7 +34,7 @@ def _list_filters(figure: SlidingFilter) -> Iterator[Choice]:
     yield from ({"channel": channel} for channel in range(len(figure._filters)))
 
 
-class SlidingFilter(HookWidget):
+class SlidingFilter(LazyFigure):
     """Slide a filter of a convolution over a digit: the products, their sum, and the map that fills with the sums.
 
     The map is what the layer returned, kept by a forward hook. The products are computed by torch for every position.
@@ -218,10 +219,8 @@ class SlidingFilter(HookWidget):
             for n, w in enumerate(weight.flatten().tolist())
         ]
 
-    # Drawn on request only: the filter lies where the map has its highest value.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The filter on the digit, what it multiplies, and the map, as a PNG."""
+    # The filter lies where the map has its highest value.
+    def _still(self) -> bytes:
         (row, column), side = self.highest, self._weight.shape[-1]
         products = self.products[row * self._width + column]
         patch = self._patches[:, row * self._width + column].reshape(side, side)

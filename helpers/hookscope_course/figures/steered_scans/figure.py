@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from hookscope.pictures.colors import CHANGED_SOFT, DOOR, FORWARD_SOFT, to_rgb
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.preserve import preserve_model
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import gray
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["STRENGTHS", "SteeredScans", "read_pushed"]
@@ -53,7 +54,7 @@ def read_pushed(model: nn.Module, layer: str, push: Tensor, images: Tensor, stre
         return list(map(int, model(images).argmax(dim=1)))
 
 
-class SteeredScans(HookWidget):
+class SteeredScans(LazyFigure):
     """Make a push stronger and watch which scans turn.
 
     The background of each scan shows what the model reads: blue is the digit at strength 0, pink is the goal of the
@@ -179,14 +180,10 @@ class SteeredScans(HookWidget):
         last = len(self._data["strengths"]) - 1
         return sorted({round(last * part / 5) for part in range(6)})
 
-    # Drawn on request only: the first push at some strengths, and all others at the largest.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The scans, one row for each strength, as a PNG."""
-        try:
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError:
-            return b""
+    # The first push at some strengths, and all others at the largest.
+    def _still(self) -> bytes:
+        from matplotlib.figure import Figure
+
         first, *others = self._data["pushes"]
         steps = self._shown_steps()
         rows = [(first, step) for step in steps] + [(name, steps[-1]) for name in others]

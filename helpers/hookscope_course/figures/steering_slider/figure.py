@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from hookscope.pictures.colors import DATA, MUTED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.samples import STORY_WORDS, story_tokens, story_words
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["STRENGTHS", "SteeringSlider", "write_pushed"]
@@ -64,7 +65,7 @@ def write_pushed(
     return first, text[:, tokens.shape[1] :]
 
 
-class SteeringSlider(HookWidget):
+class SteeringSlider(LazyFigure):
     """Multiply a steering vector by a strength from −2 to 8, and see what the model writes.
 
     The figure shows how likely the words are that you want, how likely no word of any group is, and the same for random
@@ -222,14 +223,10 @@ class SteeringSlider(HookWidget):
             for n in range(0, len(STRENGTHS), 4)
         ]
 
-    # Drawn on request only, and with all curves: the still image has no slider.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The curves, with what is written at some strengths, as a PNG."""
-        try:
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError:
-            return b""
+    # With all curves: the still image has no slider.
+    def _still(self) -> bytes:
+        from matplotlib.figure import Figure
+
         wanted, _, rest = self._data["names"]
         runs = self._data["runs"][self.place]
         figure = Figure(figsize=(8, 4.2), layout="constrained")

@@ -14,7 +14,8 @@ from torch import Tensor
 from hookscope import samples
 from hookscope.pictures.colors import DATA, HOOK, INK, LINE
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
 
 __all__ = ["StoryDots"]
@@ -22,7 +23,7 @@ __all__ = ["StoryDots"]
 _AXIS = (-6, 11)  # figures of the same stories have one axis, so that they can be compared
 
 
-class StoryDots(HookWidget):
+class StoryDots(LazyFigure):
     """See what many stories lose without a head, and click a dot to read its story.
 
     Each row has a dot for each story, a line for their mean, and a ring for one story of yours.
@@ -117,10 +118,7 @@ class StoryDots(HookWidget):
             rows.append(row | ({"chosen": f"{numbers[self.story].item():.2f}"} if self.story >= 0 else {}))
         return rows
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The rows of dots, as a PNG."""
+    def _still(self) -> bytes:
         figure = Figure(figsize=(8.4, 0.5 + 0.62 * len(self._falls)), layout="constrained")
         axes = figure.subplots()
         # Stories that would hide each other stand one above the other.

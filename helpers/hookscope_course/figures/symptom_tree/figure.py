@@ -14,15 +14,16 @@ from hookscope.diagnoses import Diagnosis, diagnose
 from hookscope.pictures.colors import DOOR, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.pictures.words import shorten
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.symptom_tree.symptoms import PLACES, SYMPTOMS, Ask, Cure, paths
 
 __all__ = ["SymptomTree"]
 
 
-class SymptomTree(HookWidget):
+class SymptomTree(LazyFigure):
     """Go from a symptom to its cause, by answering one to three questions.
 
     With a model, a layer and the model's inputs, the tree runs `hookscope.diagnose`, opens the path to the first cause
@@ -123,10 +124,7 @@ class SymptomTree(HookWidget):
             for symptom, way, cure in paths()
         ]
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The whole tree, as a PNG."""
+    def _still(self) -> bytes:
         return _draw(self.alt, self.diagnosis, tuple(self.path))
 
 

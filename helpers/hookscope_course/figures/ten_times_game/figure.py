@@ -219,10 +219,8 @@ class TenTimesGame(HookWidget):
         self.png = self._still()
 
     def _still(self) -> bytes:
-        try:
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError:
-            return b""
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(6.4, 0.34 * (len(self._kinds) + 2)), dpi=110)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, 6.4), ylim=(len(self._kinds) + 2, 0))

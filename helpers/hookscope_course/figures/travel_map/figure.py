@@ -10,8 +10,9 @@ import traitlets
 
 from hookscope.pictures.colors import FORWARD, HOOK, INK, LINE, MUTED
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.learner_state import keep_state
 from hookscope_course.figures.kit.replay import Replay
 from hookscope_course.figures.kit.still_sheet import Sheet
@@ -32,7 +33,7 @@ _ROWS = {
 _LEGEND = {"same module object": True, "a new object": False}
 
 
-class TravelMap(HookWidget):
+class TravelMap(LazyFigure):
     """Guess what becomes of a hook at each station that its model comes to, and visit the stations.
 
     The hook multiplies by ten, and the model makes 6 without it and 60 with it. torch runs all stations when the map is
@@ -190,10 +191,7 @@ class TravelMap(HookWidget):
             )
         return rows
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The map as it is now, as a PNG."""
+    def _still(self) -> bytes:
         return _draw(self)
 
 
@@ -253,8 +251,7 @@ def place_stations(*, narrow: bool = False) -> dict[str, Any]:
 
 def _draw(journey: TravelMap) -> bytes:
     layout = place_stations()
-    if not (sheet := Sheet.open(layout["size"], dpi=150)):
-        return b""
+    sheet = Sheet.open(layout["size"], dpi=150)
     points = 0.72 * layout["font"]
     blue = {name for name in journey.visited if STATIONS[name].is_same}
     for name in sorted(layout["ways"], key=lambda name: name in blue):  # the blue line is on top

@@ -14,9 +14,11 @@ from hookscope import SweepOptions, capture, samples, sweep
 from hookscope.pictures.colors import FORWARD, HOOK, INK, LINE, MUTED
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets
+from hookscope.widgets.base import assets
 from hookscope_course.figures.kit import KIT
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import Replay
+from hookscope_course.figures.kit.still_sheet import open_axes
 
 __all__ = ["MEASURES", "TwoRuns"]
 
@@ -28,7 +30,7 @@ LAYERS = (
 MEASURES = ("probability", "logits")
 
 
-class TwoRuns(HookWidget):
+class TwoRuns(LazyFigure):
     """Carry one value from a clean run into a corrupted one, and see what the model answers then.
 
     Each box is what one layer returned at one position. The numbers are those of `hookscope.sweep`, computed when the
@@ -191,10 +193,7 @@ class TwoRuns(HookWidget):
             rows.append(row(f"patch {found['name']}", found["p"], found["logits"]))
         return rows
 
-    # Drawn on request only: most pages show the widget.
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """Both runs, with one arrow, as a PNG."""
+    def _still(self) -> bytes:
         return _draw(self)
 
 
@@ -312,17 +311,13 @@ def _mix(share: float) -> tuple[float, float, float]:
 
 
 def _draw(figure_: TwoRuns) -> bytes:
-    from matplotlib.figure import Figure
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
     fixed, cells, arrow = figure_._fixed, figure_._cells, figure_._arrow
     rows, columns = len(cells), len(cells[0])
     side, gap, high, head = 4.6, 2.4, 1.25, 4.4
     width, height = side + 2 * columns + gap + 0.4, head + high * rows + 3.4
-    figure = Figure(figsize=(0.265 * width, 0.265 * height), dpi=120)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(height, 0))
-    axes.set_axis_off()
+    figure, axes = open_axes((width, height), 1 / 0.265, dpi=120)
     left = [side, side + columns + gap]
     centers = []
     for at, (kind, run) in enumerate(figure_._named()):

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from hookscope.pictures.picture import Rows, from_figure
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.samples import denormalize
-from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.base import assets, show_errors
 from hookscope_course.figures.kit import KIT
 from hookscope_course.figures.kit.digit_images import draw_bars, gray, percent
+from hookscope_course.figures.kit.lazy_figure import LazyFigure
 from hookscope_course.figures.kit.replay import ALL, Choice, Replay
 
 __all__ = ["WhereItLooks"]
@@ -46,7 +47,7 @@ def _list_steps(figure: WhereItLooks) -> Iterator[Choice]:
         yield {"target": number, "step": step}
 
 
-class WhereItLooks(HookWidget):
+class WhereItLooks(LazyFigure):
     """Click a class and see where a layer speaks for it (red) or against it (blue); step toward it in that layer.
 
     The map is the gradient of the class's logit times the layer's output, position by position (HiResCAM). The step is
@@ -253,9 +254,7 @@ class WhereItLooks(HookWidget):
             for name, now, was in self._shown["rows"]
         ]
 
-    @property
-    def png(self) -> bytes:  # type: ignore[override]
-        """The image with the map over it, and the bars, as a PNG."""
+    def _still(self) -> bytes:
         figure = Figure(figsize=(8, 3.8), layout="constrained")
         image, chart = figure.subplots(1, 2)
         pixels = self._pixels if self._pixels.ndim == 2 else self._pixels.mean(dim=0)
