@@ -101,7 +101,7 @@ class Bridge(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("place", unseen=("png",))
+    replay = Replay.alone("place")
 
     place: Any = traitlets.Int(0).tag(sync=True)
     _places: Any = traitlets.List().tag(sync=True)

@@ -142,7 +142,7 @@ class CacheGrid(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("change", "marks", "ran", unseen=("png",))
+    replay = Replay.alone("change", "marks", "ran")
 
     change: Any = traitlets.Unicode("output[:, 3]").tag(sync=True)
     marks: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)

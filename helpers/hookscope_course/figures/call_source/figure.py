@@ -99,7 +99,7 @@ class CallSource(LazyFigure):
     """
 
     _esm, _css = assets(Path(__file__).with_suffix(""))
-    replay = Replay.alone("way", "step", unseen=("png",))
+    replay = Replay.alone("way", "step")
 
     way = traitlets.Enum(["call", "forward"], "call").tag(sync=True)
     step = traitlets.Int(1, min=1).tag(sync=True)

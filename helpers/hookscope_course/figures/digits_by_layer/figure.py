@@ -100,7 +100,7 @@ class DigitsByLayer(LazyFigure):
     """
 
     _esm, _css = assets(Path(__file__).with_suffix(""))
-    replay = Replay.alone("depth", "network", "digit", "picked", unseen=("png",))
+    replay = Replay.alone("depth", "network", "digit", "picked")
 
     depth = traitlets.Int(0).tag(sync=True)
     network = traitlets.Unicode("").tag(sync=True)

@@ -171,7 +171,6 @@ class ResidualRiver(LazyFigure):
             "(`make lab`).": _list_texts
         },
         quiet=("token", "depth", "tap", "head"),
-        unseen=("png",),
     )
 
     text: Any = traitlets.Unicode(EXAMPLES[0]).tag(sync=True)

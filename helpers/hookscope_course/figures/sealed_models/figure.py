@@ -60,7 +60,7 @@ class SealedModels(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("box", "asked", "accused", unseen=("png",))
+    replay = Replay.alone("box", "asked", "accused")
 
     box = traitlets.Int(1, min=1, max=len(BOXES)).tag(sync=True)
     asked: Any = traitlets.List().tag(sync=True)

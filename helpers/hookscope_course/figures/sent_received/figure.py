@@ -57,7 +57,7 @@ class SentReceived(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", KIT / "digits", Path(__file__).with_suffix(""))
-    replay = Replay(("place", "picked"), {ALL: _list_clicks}, unseen=("png",))
+    replay = Replay(("place", "picked"), {ALL: _list_clicks})
 
     place = traitlets.Enum(["layer", "door"], "layer").tag(sync=True)
     picked = traitlets.Enum(["", "sent", "received"], "").tag(sync=True)

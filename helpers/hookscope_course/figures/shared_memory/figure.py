@@ -53,7 +53,7 @@ class SharedMemory(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("step", "keeps", unseen=("png",))
+    replay = Replay.alone("step", "keeps")
 
     step: Any = traitlets.Int(1).tag(sync=True)
     keeps: Any = traitlets.Unicode("output.detach()").tag(sync=True)

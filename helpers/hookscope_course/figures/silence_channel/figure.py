@@ -63,7 +63,7 @@ class SilenceChannel(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "digits", Path(__file__).with_suffix(""))
-    replay = Replay(("channel", "factor"), {ALL: _list_factors}, unseen=("png",))
+    replay = Replay(("channel", "factor"), {ALL: _list_factors})
 
     channel = traitlets.Int(0).tag(sync=True)
     factor = traitlets.Float(1.0).tag(sync=True)

@@ -72,7 +72,6 @@ class SlidingFilter(LazyFigure):
         ("channel",),
         {ALL: _list_filters},
         quiet=("row", "column", "answer", "asks", "filled"),
-        unseen=("png",),
     )
 
     channel = traitlets.Int(0).tag(sync=True)

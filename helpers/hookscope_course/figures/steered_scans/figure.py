@@ -87,7 +87,7 @@ class SteeredScans(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("push", "step", unseen=("png",))
+    replay = Replay.alone("push", "step")
 
     push: Any = traitlets.Unicode("").tag(sync=True)
     step: Any = traitlets.Int(0).tag(sync=True)

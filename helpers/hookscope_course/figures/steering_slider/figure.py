@@ -101,7 +101,7 @@ class SteeringSlider(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("strength", "place", "explored", unseen=("png",))
+    replay = Replay.alone("strength", "place", "explored")
 
     strength: Any = traitlets.Float(0.0).tag(sync=True)
     place: Any = traitlets.Unicode("").tag(sync=True)

@@ -49,7 +49,7 @@ class StoryDots(LazyFigure):
     """
 
     _esm, _css = assets(Path(__file__).with_suffix(""))
-    replay = Replay.alone("story", unseen=("png",))
+    replay = Replay.alone("story")
 
     story = traitlets.Int(-1).tag(sync=True)
     _data = traitlets.Dict().tag(sync=True)

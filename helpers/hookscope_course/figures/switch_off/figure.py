@@ -34,4 +34,4 @@ class SwitchOff(SilenceChannel):
     """
 
     _esm, _css = assets(KIT / "digits", Path(__file__).with_suffix(""))
-    replay = Replay(("channel", "factor"), {ALL: _list_switches}, unseen=("png",))
+    replay = Replay(("channel", "factor"), {ALL: _list_switches})

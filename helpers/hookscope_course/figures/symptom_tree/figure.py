@@ -50,7 +50,7 @@ class SymptomTree(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("path", unseen=("png",))
+    replay = Replay.alone("path")
 
     path = traitlets.List(traitlets.Unicode()).tag(sync=True)
     _tree: Any = traitlets.Dict().tag(sync=True)

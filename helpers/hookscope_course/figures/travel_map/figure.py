@@ -57,7 +57,7 @@ class TravelMap(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("guesses", "visited", "at", unseen=("png",))
+    replay = Replay.alone("guesses", "visited", "at")
 
     guesses: Any = traitlets.Dict().tag(sync=True)
     visited: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)

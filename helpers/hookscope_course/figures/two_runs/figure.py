@@ -62,7 +62,7 @@ class TwoRuns(LazyFigure):
     """
 
     _esm, _css = assets(KIT / "scene", Path(__file__).with_suffix(""))
-    replay = Replay.alone("tried", "at", "shown", "measure", unseen=("png",))
+    replay = Replay.alone("tried", "at", "shown", "measure")
 
     tried: Any = traitlets.List().tag(sync=True)
     at: Any = traitlets.List().tag(sync=True)
