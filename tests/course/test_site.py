@@ -43,7 +43,7 @@ from lessons.build import lesson_source
 from lessons.site import __main__ as site
 from lessons.site import (
     addresses,
-    cards,
+    chapter_cards,
     chapter_recordings,
     guess_recordings,
     markdown_pages,
@@ -387,7 +387,7 @@ def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
 
 
 def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_path: Path) -> None:
-    made = cards.make_cards(tmp_path)
+    made = chapter_cards.make_cards(tmp_path)
     for path in lesson_source.chapter_files():
         name = lesson_source.name_of(path)
         assert f'<a class="card" href="{name}.html">' in made
