@@ -29,7 +29,7 @@ from tests.shared import ROOT
 from tests.shared.recording_helpers import list_hooks
 
 REASONS = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, traitlets.TraitError)
-CLASS = re.compile(r"^class (\w+)\((?:(?:HookWidget|LazyFigure)|CodeWidget|Finder)\)", re.MULTILINE)
+CLASS = re.compile(r"^class (\w+)\((?:HookWidget|LazyFigure|CodeWidget|Finder)\)", re.MULTILINE)
 
 
 def make(name: str) -> Any:
