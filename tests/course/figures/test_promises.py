@@ -212,7 +212,7 @@ def test_a_restart_leaves_a_figure_where_the_learner_left_it(
     file = tmp_path / STATE_FOLDER / "figures.json"
     spoiled = {figure: dict.fromkeys(traits, "spoiled") for figure, traits in json.loads(file.read_text()).items()}
     file.write_text(json.dumps(spoiled))
-    assert read(make(name)) == read(fresh(name))
+    assert state_of(make(name)) == fresh_state(name)
 
 
 @every_figure
