@@ -81,6 +81,7 @@ class FigurePage:
         console_errors: what the page wrote to the console as an error, or could not do.
         outside: requests that left the page (there must be none).
         names: the variables of the code that made the figures.
+        speed: how much faster than a reader's the figures play that are drawn from now on.
 
     """
 
@@ -89,6 +90,7 @@ class FigurePage:
         self.console_errors: list[str] = []
         self.outside: list[str] = []
         self.names: dict[str, Any] = {}
+        self.speed = 1
         self._shown: dict[str, HookWidget] = {}
         script = _SCRIPT.read_text(encoding="utf-8")
         self._html = _PAGE.format(script=script)
@@ -139,7 +141,7 @@ class FigurePage:
                 "cell": number,
                 "state": _as_json(state),
                 "layout": {"comm_live": live},
-                "esm": str(widget._esm),
+                "esm": str(widget._esm).replace("const SPEED = 1;", f"const SPEED = {self.speed};"),
                 "css": str(widget._css),
             },
         )
@@ -233,9 +235,16 @@ class FigurePage:
 
     def freeze(self) -> None:
         """Draw the figures again as JupyterLab does from a saved notebook, with no kernel."""
+        self._draw_again(live=False)
+
+    def thaw(self) -> None:
+        """Draw the figures again as JupyterLab does when the page is loaded again, and the kernel is still there."""
+        self._draw_again(live=True)
+
+    def _draw_again(self, live: bool) -> None:
         self.page.evaluate("() => clear()")
         for number, widget in enumerate(self._shown.values()):
-            self._draw(widget, number, live=False)
+            self._draw(widget, number, live)
         self.settled()
 
     def stop_kernel(self) -> None:

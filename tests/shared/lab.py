@@ -87,7 +87,7 @@ def axe(page: Page, selector: str = "html", only: str = "") -> list[str]:
 
     """
     kinds = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
-    rules = {"runOnly": {"type": "rule", "values": [only]} if only else kinds}
+    rules = {"runOnly": {"type": "rule", "values": [only]} if only else kinds, "resultTypes": ["violations"]}
     found = Axe().run(page, context=selector, options=rules).response["violations"]
     return [f"{rule['id']}: {node['html'][:120]} {node['failureSummary']}" for rule in found for node in rule["nodes"]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -10,7 +12,7 @@ from tests.browser.figures.scene import touching, wait_until_still
 from tests.browser.figures.table import FIGURES, draw
 from tests.shared.figure_page import NARROW, PANE, FigurePage, measure_boxes
 
-pytestmark = pytest.mark.parametrize("name", FIGURES)
+pytestmark = [pytest.mark.parametrize("name", FIGURES), pytest.mark.usefixtures("_fast")]
 GONE = "Python was restarted:"
 SAVED = "This is the state from when the notebook was saved."
 MOVES = """(root) => [...root.querySelectorAll("*")].filter((part) => {
@@ -27,6 +29,14 @@ UNREACHED = """(root) => {
     return seen.filter((part) => part.tabIndex < 0 && !reached.has(group(part)) && group(part).tabIndex !== 0)
         .map((part) => part.outerHTML.slice(0, 100));
 }"""
+
+
+@pytest.fixture
+def _fast(figures: FigurePage) -> Iterator[None]:
+    """Play ten times as fast: the tests of one figure play at a reader's speed."""
+    figures.speed = 10
+    yield
+    figures.speed = 1
 
 
 def read(figures: FigurePage, figure: Controls) -> str:
@@ -53,11 +63,40 @@ def test_by_mouse_in_both_themes(figures: FigurePage, name: str) -> None:
     figures.screenshot(f"{name}-dark", stage)
 
 
-def test_by_keyboard_with_less_motion(figures: FigurePage, name: str) -> None:
-    """All that can be clicked is reached by Tab or arrows, no key goes on to the notebook, and nothing moves."""
+def test_narrow_without_a_kernel_and_by_keyboard_with_less_motion(figures: FigurePage, name: str) -> None:
+    """Nothing sticks out on a narrow page. Without a kernel, only what needs none works. With one, Tab or arrows reach
+    all that can be clicked, no key goes on to the notebook, and nothing moves.
+    """
     figure = FIGURES[name]
     with figures.less_motion():
         stage = draw(figures, name)
+        for width in (600, NARROW, PANE[0]):
+            figures.width(width)
+            wide, seen = stage.evaluate("stage => [stage.scrollWidth, stage.clientWidth]")
+            assert wide <= seen + 1, width
+            if figure.touch:
+                assert touching(stage) == [], width
+            figures.screenshot(f"{name}-{width}", stage)
+        if figure.pane:
+            assert measure_boxes(stage.locator(".sc-figure").or_(stage).last)[0]["height"] <= PANE[1]
+
+        before = read(figures, figure)
+        figures.freeze()  # as it is drawn from a saved notebook
+        expect(stage.locator(".hs-saved")).to_contain_text(SAVED)
+        expect(stage).to_have_attribute("data-state", "still")
+        assert ("hs-alone" in str(stage.get_attribute("class"))) is figure.alone
+        if not figure.alone:
+            for each in figure.clicks:
+                stage.locator(each).first.click(force=True)
+            stage.locator(figure.focus).first.focus()
+            for key in figure.keys:
+                figures.page.keyboard.press(key)
+            assert read(figures, figure) == before
+            figures.leaked_keys()  # a key that does nothing is the notebook's
+        figures.stop_kernel()
+        expect(stage.locator(".hs-problem")).to_contain_text(GONE)
+        figures.thaw()
+
         assert stage.evaluate(MOVES) == []
         assert stage.evaluate(UNREACHED) == []
         assert read(figures, figure) != figure.pressed, "the keys are to change something"
@@ -73,34 +112,3 @@ def test_by_keyboard_with_less_motion(figures: FigurePage, name: str) -> None:
             wait_until_still(stage)
         for scene in stage.locator(".sc-scene[data-flights]").all():
             assert scene.get_attribute("data-flights") == "0"
-
-
-def test_it_fits_and_says_when_there_is_no_kernel(figures: FigurePage, name: str) -> None:
-    """On a small window and a narrow page nothing sticks out. Without a kernel, only what needs none works."""
-    figure, stage = FIGURES[name], draw(figures, name)
-    for width in (PANE[0], 600, NARROW):
-        figures.width(width)
-        wide, seen = stage.evaluate("stage => [stage.scrollWidth, stage.clientWidth]")
-        assert wide <= seen + 1, width
-        if figure.touch:
-            assert touching(stage) == [], width
-        if figure.pane and width == PANE[0]:
-            assert measure_boxes(stage.locator(".sc-figure").or_(stage).last)[0]["height"] <= PANE[1]
-        figures.screenshot(f"{name}-{width}", stage)
-    figures.width(PANE[0])
-
-    before = read(figures, figure)
-    figures.freeze()  # as it is drawn from a saved notebook
-    expect(stage.locator(".hs-saved")).to_contain_text(SAVED)
-    expect(stage).to_have_attribute("data-state", "still")
-    assert ("hs-alone" in str(stage.get_attribute("class"))) is figure.alone
-    if not figure.alone:
-        for each in figure.clicks:
-            stage.locator(each).first.click(force=True)
-        stage.locator(figure.focus).first.focus()
-        for key in figure.keys:
-            figures.page.keyboard.press(key)
-        assert read(figures, figure) == before
-        figures.leaked_keys()  # a key that does nothing is the notebook's
-    figures.stop_kernel()
-    expect(stage.locator(".hs-problem")).to_contain_text(GONE)
