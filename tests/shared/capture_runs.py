@@ -17,8 +17,17 @@ from hookscope import census
 from hookscope.captures.call import NotCapturedError
 from hookscope.captures.capture import capture
 from hookscope.captures.result import Capture
-from tests.shared import awkward
-from tests.shared.awkward_models import RAISED, Case, cloning, deep_clone, difference, loss_of, tensors_in
+from tests.shared.awkward_models import (
+    RAISED,
+    Call,
+    Case,
+    cloning,
+    deep_clone,
+    difference,
+    loss_of,
+    seed,
+    tensors_in,
+)
 
 
 def make_small_net() -> nn.Sequential:
@@ -85,7 +94,7 @@ def run_watched(
     model, args, kwargs = build()
     hooks = len(census(model))
     output, error = None, ""
-    awkward.seed(1)
+    seed(1)
     watching = watch(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(MODES[mode]())
@@ -118,7 +127,7 @@ def run_watched(
     return played
 
 
-def assert_same_calls(seen: Capture, reference: list[awkward.Call], *, gradients: bool, inputs: bool) -> None:
+def assert_same_calls(seen: Capture, reference: list[Call], *, gradients: bool, inputs: bool) -> None:
     assert seen.order == [call.layer for call in reference]
     counts: dict[str, int] = {}
     for expected in reference:

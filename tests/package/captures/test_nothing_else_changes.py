@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from hookscope import capture
-from tests.shared import awkward
-from tests.shared.awkward_models import Do, Net, deep_clone, difference, tensors_in
+from tests.shared.awkward_models import Do, Net, Own, deep_clone, difference, tensors_in
 from tests.shared.capture_runs import make_small_net
 
 
@@ -38,7 +37,7 @@ def test_memory_is_flat_over_many_passes():
 
 
 def test_what_is_done_to_the_capture_does_not_reach_the_model() -> None:
-    weight = awkward.Own(lambda self: (self.weight, self.seen))
+    weight = Own(lambda self: (self.weight, self.seen))
     model = Net(lambda self, x: self.b(x) + self.own()[0].sum(), own=weight, b=nn.Linear(4, 3))
     x = torch.randn(2, 4)
     with capture(model, inputs=True) as seen:
