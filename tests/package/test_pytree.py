@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hookscope import capture
 from hookscope.interp.edits import nested_values
-from hookscope.pytree import find_paths, find_tensors, key_get, keystr, list_children, replace_at
+from hookscope.pytree import find_paths, find_tensors, key_get, keystr, list_children, replace_at, tree_map
 from tests.shared.awkward_models import MODELS, Pair, Result
 from tests.shared.awkward_models.building import Frozen
 from tests.shared.table_checks import check_each
@@ -85,6 +85,7 @@ def is_walked(value: Any) -> None:
     """Check the paths of a value against `find_tensors`, which is a walk of its own, and against Python itself."""
     paths = list(find_paths(value))
     assert ids(found for _, found in paths) == ids(find_tensors(value))
+    is_mapped(value)
     names = [keystr(path) for path, _ in paths]
     assert len(set(names)) == len(names)
     for path, found in paths:
@@ -96,6 +97,13 @@ def is_walked(value: Any) -> None:
         is_replaced(value, path, found)
     for steps, found in nested_values.tensors(value):
         assert nested_values.get(value, steps) is found
+
+
+def is_mapped(value: Any) -> None:
+    """Check that `tree_map` replaces each tensor that `find_tensors` lists, in that order."""
+    replaced: list[Tensor] = []
+    tree_map(lambda tensor: replaced.append(tensor) or tensor.clone(), value)  # type: ignore[func-returns-value]
+    assert list(map(id, find_tensors(value))) == list(map(id, replaced))
 
 
 def indexable(value: Any, path: Any) -> bool:
@@ -147,6 +155,7 @@ def test_a_value_that_contains_itself_is_visited_once() -> None:
     value: list[Any] = [torch.ones(1)]
     value += [{"back": value}, value]
     assert [keystr(path) for path, _ in find_paths(value)] == ["[0]"]
+    is_mapped(value)
 
 
 def test_a_container_that_cannot_be_read_has_no_children() -> None:
@@ -155,7 +164,18 @@ def test_a_container_that_cannot_be_read_has_no_children() -> None:
             raise ValueError("cannot be read")
 
     assert list_children(Broken([torch.ones(1)])) == []
-    assert list(find_paths([Broken([torch.ones(1)])])) == []
+    value = [torch.ones(1), Broken([torch.ones(1)])]
+    assert [keystr(path) for path, _ in find_paths(value)] == ["[0]"]
+    is_mapped(value)
+
+
+@pytest.mark.parametrize(("levels", "count"), [(20, 1), (24, 0)])
+def test_values_are_followed_as_deep_as_one_goes(levels: int, count: int) -> None:
+    value: Any = torch.ones(1)
+    for _ in range(levels):
+        value = [value]
+    assert len(find_tensors(value)) == count
+    is_mapped(value)
 
 
 def test_other_kinds_than_tensors_are_found() -> None:

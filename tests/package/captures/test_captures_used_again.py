@@ -10,7 +10,7 @@ from torch import nn
 
 import hookscope
 from hookscope import capture
-from tests.shared.awkward_models import MODELS, cloning
+from tests.shared.capture_runs import X, make_small_net
 
 
 def small() -> nn.Module:
@@ -44,24 +44,6 @@ def test_results_of_an_earlier_pass_stay_what_they_were(mode: str) -> None:
     for things in held:
         for thing, then in things:
             assert torch.equal(thing(), torch.as_tensor(then))
-
-
-@pytest.mark.parametrize("name", list(MODELS)[:16])
-@pytest.mark.filterwarnings("ignore:hookscope. hooks switch off")
-def test_the_third_pass_is_as_right_as_the_first(name: str) -> None:
-    model, args, kwargs = MODELS[name]()
-    model.eval()
-    seen = capture(model)
-    with torch.no_grad():
-        for _ in range(3):
-            with seen:
-                model(*args, **kwargs)
-        with cloning(model) as calls:
-            model(*args, **kwargs)
-    assert len(seen.calls) == len(calls)
-    for mine, theirs in zip(seen.calls, calls, strict=True):
-        mine_flat, theirs_flat = (hookscope.pytree.find_tensors(value) for value in (mine.output, theirs.output))
-        assert all(map(torch.equal, mine_flat, theirs_flat)), mine.label
 
 
 def test_another_batch_size_is_no_problem() -> None:
@@ -98,6 +80,22 @@ def test_nothing_is_held_when_the_capture_goes() -> None:
     del seen
     gc.collect()
     assert tensor() is None
+
+
+def test_two_captures_nest_and_one_can_be_entered_again() -> None:
+    net = make_small_net()
+    with torch.no_grad(), capture(net, "0") as outer:
+        with capture(net, "0", "2") as inner:
+            net(X)
+        net(X)
+    assert len(outer["0"].calls) == 2
+    assert len(inner["0"].calls) == 1
+    with pytest.raises(RuntimeError, match="already open"), outer, outer:
+        pass
+    with torch.no_grad(), outer:
+        net(X * 2)
+    assert outer["0"].output.item() == -8
+    assert len(hookscope.census(net)) == 0
 
 
 # --- started and stopped

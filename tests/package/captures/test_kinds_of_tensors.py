@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import capture, gradient_flow
-from hookscope.captures.stats import Stats, compute_stats
-from hookscope.captures.tensor_copies import keep_fallback
+from hookscope.captures.stats import compute_stats
 from tests.shared.awkward_models import Do
 from tests.shared.table_checks import check_each
 
@@ -76,11 +75,6 @@ def check_kind(kind: str, options: dict[str, Any]) -> None:
     gradient_flow(seen)
 
 
-@pytest.mark.parametrize(("kind", "mean"), [("jagged", 1.0), ("nested", 1.0), ("float8", 1.0), ("quantized", 1.0)])
-def test_statistics_are_those_of_the_values(kind: str, mean: float) -> None:
-    assert compute_stats(KINDS[kind]()).mean == mean
-
-
 def fake() -> Tensor:
     with FakeTensorMode():
         return torch.ones(3, 2)
@@ -103,13 +97,6 @@ def test_nothing_is_known_of_a_tensor_without_values(make: Callable[[], Tensor],
     assert first == {"call": "0", "type": "Do", "mean |x|": None, "max |x|": None, "% zeros": None}
     assert (second["mean |x|"], second["% zeros"]) == (1, 50), "of the tensor that has values"
     assert repr(flow).splitlines()[-2].split() == ["0", "Do"]
-
-
-def test_counts_of_a_kind_that_torch_refuses_are_unknown() -> None:
-    kept = keep_fallback(torch.ones(2), compute_stats, RuntimeError(), lambda text: None)
-    assert isinstance(kept, Stats)
-    assert all(math.isnan(number) for number in kept[2:])
-    assert compute_stats(torch.ones(0, 3))[-3:] == (0, 0, 0), "what has no values has no zeros"
 
 
 def test_memory_that_is_expanded_is_not_written_to() -> None:

@@ -46,19 +46,6 @@ def test_one_that_takes_the_place_of_a_chosen_layer_is_noted_and_no_other() -> N
     assert (seen.order, seen.notes) == (["0.fc"], ())
 
 
-def test_a_layer_that_the_first_pass_makes_is_captured_in_the_second() -> None:
-    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        if not hasattr(self, "new"):
-            self.new = nn.Linear(2, 2)
-        return self.new(x)
-
-    net = nn.Sequential(Net(run))
-    net(X)
-    with capture(net) as seen:
-        net(X)
-    assert seen.order == ["0.new"]
-
-
 def test_a_module_that_is_put_into_another_model_is_left_alone() -> None:
     net = nn.Sequential(nn.Linear(2, 2))
     with capture(net) as seen:

@@ -131,25 +131,6 @@ def test_it_can_be_entered_again_and_forgets_that_it_was_ended():
     assert seen.stopped == ""
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-def test_under_modes_of_gradients(mode):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    with mode(), capture(net, "1", stop=True) as seen:
-        net(torch.ones(1, 2))
-    assert torch.is_grad_enabled()
-    assert not torch.is_inference_mode_enabled()
-    assert torch.equal(seen["1"].output, net[1](net[0](torch.ones(1, 2))).detach())
-
-
-def test_under_autocast_which_is_left():
-    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    with torch.no_grad(), capture(net, "0", stop=True) as seen, torch.autocast("cpu", torch.bfloat16):
-        net(torch.ones(1, 2))
-    assert seen["0"].output.dtype is torch.bfloat16
-    assert not torch.is_autocast_enabled("cpu")
-
-
 def test_hooks_of_others_that_are_always_called_are_called():
     net, called = nn.Sequential(chain(2)), []
     net.register_forward_hook(lambda *given: called.append("always"), always_call=True)

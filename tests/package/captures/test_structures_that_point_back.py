@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import UserDict, deque
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections import UserDict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,70 +115,3 @@ def test_what_lies_too_deep_is_said() -> None:
         net(torch.ones(1))
     (note,) = seen.notes
     assert note.startswith("layer 0: values nested deeper than 20 levels are not copied")
-
-
-class Slotted:
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-
-class Pair(NamedTuple):
-    first: Tensor
-    second: Any
-
-
-class Broken(list[Any]):
-    def __iter__(self) -> Any:
-        raise ValueError("cannot be read")
-
-
-def nested(y: Tensor, levels: int) -> Any:
-    made: Any = y
-    for _ in range(levels):
-        made = [made]
-    return made
-
-
-LISTED: dict[str, Any] = {
-    **{name: make for name, (make, _) in CASES.items()},
-    "slots": Slotted,
-    "a named tuple, a deque, a set, a view of a dict": lambda y: Pair(
-        y, deque([{y + 1}, MappingProxyType({"a": y + 2})])
-    ),
-    "the same tensor twice": lambda y: [y, (y, y + 1), {"a": y}],
-    "what torch returns": lambda y: torch.max(torch.stack([y, y + 1]), 0),
-    "a packed sequence": lambda y: nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)]),
-    "a container that cannot be read": lambda y: [y, Broken([y + 1])],
-    "as deep as one goes": lambda y: nested(y, 20),
-    "deeper": lambda y: nested(y, 24),
-    "modules, functions and types": lambda y: (nn.Linear(2, 2), torch.relu, Tensor, y),
-    "nothing": lambda y: (None, 3, "a", torch.float32, [], {}),
-}
-
-
-@pytest.mark.parametrize("what", LISTED)
-def test_the_tensors_listed_are_those_that_are_replaced(what):
-    value = LISTED[what](torch.ones(2))
-    replaced: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        replaced.append(tensor)
-        return tensor.clone()
-
-    tree_map(note, value)
-    assert list(map(id, find_tensors(value))) == list(map(id, replaced))
-
-
-def test_the_tensors_of_real_outputs_listed_are_those_that_are_replaced():
-    import transformers
-
-    config = transformers.T5Config(num_layers=2, d_model=8, d_kv=4, d_ff=8, num_heads=2, vocab_size=9)
-    model = transformers.T5ForConditionalGeneration(config).eval()
-    words = torch.arange(4)[None]
-    output = model(input_ids=words, decoder_input_ids=words, output_hidden_states=True, use_cache=True)
-    replaced: list[Tensor] = []
-    tree_map(lambda tensor: (replaced.append(tensor), tensor.clone())[1], output)
-    assert len(replaced) >= 15  # the logits, all hidden states, and what the cache holds
-    assert list(map(id, find_tensors(output))) == list(map(id, replaced))

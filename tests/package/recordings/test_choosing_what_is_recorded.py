@@ -64,6 +64,7 @@ def test_watch_returns_the_tensor_and_counts_firings():
     [
         (lambda m: record(m, kinds=("foward",)), ValueError, "'foward'.*Did you mean 'forward'?"),
         (lambda m: record(m, kinds="backward"), ValueError, "legacy backward hook.*Record 'full_backward'"),
+        (lambda m: record(m, kinds=["node_post"]), ValueError, r"does not take 'node_post'.* Recording\.watch"),
         (lambda m: record(m, kinds="forward", parameters=True), ValueError, "kinds='forward' has neither"),
         (lambda m: record(m, kinds="post_accumulate_grad"), ValueError, "Pass parameters=True"),
         (lambda m: record(m, "00"), LookupError, "no layer '00'; did you mean '0'?"),

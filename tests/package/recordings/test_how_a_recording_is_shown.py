@@ -7,25 +7,20 @@ import torch
 from torch import nn
 
 from hookscope.pictures.picture import Picture
+from hookscope.recordings.call_tree import CallTree
+from hookscope.recordings.event import Event
 from hookscope.recordings.record import record
 from tests.shared.awkward_models import Net
 from tests.shared.fake_clock import count_python_calls
 from tests.shared.recording_helpers import make_nested, make_ones
 
-# How it is shown.
 
-
-class SimpleModel(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.linear(x)
+class SimpleModel(Net):
+    """Its name is in the text."""
 
 
 def walk_through():
-    model = SimpleModel()
+    model = SimpleModel(lambda self, x: self.linear(x), linear=nn.Linear(4, 2))
 
     def forward_hook(module, args, output):
         pass
@@ -170,49 +165,29 @@ def test_without_matplotlib_the_timeline_names_what_to_install(monkeypatch):
 
 
 def test_the_backward_tree_nests_only_what_really_encloses():
-    class Branches(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.left, self.right = (nn.Sequential(nn.Linear(1, 1), nn.ReLU()) for _ in range(2))
-
-        def forward(self, x):
-            return self.left(x) + self.right(x)
-
-    model, x = Branches(), torch.ones(1, 1, requires_grad=True)
+    branches = {name: nn.Sequential(nn.Linear(1, 1), nn.ReLU()) for name in ("left", "right")}
+    model = Net(lambda self, x: self.left(x) + self.right(x), **branches)
     with record(model, kinds=["forward_pre", "forward", "full_backward_pre", "full_backward"]) as recording:
-        y = model(x).sum()
+        y = model(make_ones(1, 1)).sum()
         y.backward(retain_graph=True)
         y.backward()
-    passes = repr(recording.call_tree()).split("backward\n", 1)[1].split("(root): Branches")[1:]
+    passes = repr(recording.call_tree()).split("backward\n", 1)[1].split("(root): Net")[1:]
     assert len(passes) == 2, "the same graph run backward twice is two trees"
     for tree in passes:
         for line in tree.splitlines():
-            indent = len(line) - len(line.lstrip(" │├└─"))
-            if "left.0" in line or "right.0" in line or "left.1" in line or "right.1" in line:
-                assert indent > 8, line
+            if any(name in line for name in ("left.0", "right.0", "left.1", "right.1")):
+                assert len(line) - len(line.lstrip(" │├└─")) > 8, line
 
-    with record(
-        model, "left", "right", kinds=["forward_pre", "forward", "full_backward_pre", "full_backward"]
-    ) as plain:
-        model(torch.ones(1, 1)).sum().backward()
-    order = [(event.kind, event.name) for event in plain.events if event.phase == "backward"]
-    assert [name for kind, name in order if kind == "full_backward"] == [
-        n for k, n in order if k == "full_backward_pre"
-    ]
-    # A pre-hook of one layer between the two hooks of another: each line then says whose hook it is.
-    from hookscope.recordings.call_tree import CallTree
-    from hookscope.recordings.event import Event
 
+def test_a_pre_hook_between_the_hooks_of_another_layer_says_whose_it_is():
     kinds = [("full_backward_pre", "a"), ("full_backward_pre", "b"), ("full_backward", "a"), ("full_backward", "b")]
-    events = [
-        Event(index, kind, name, "Linear", 1, "backward", None, "", 0) for index, (kind, name) in enumerate(kinds, 1)
-    ]
-    text = repr(CallTree(events))
-    for index, (kind, name) in enumerate(kinds, 1):
-        line = next(line for line in text.splitlines() if f"[{index}]" in line)
-        above = [line.strip(" │├└─") for line in text.splitlines()[: text.splitlines().index(line)]]
-        owner = [words for words in above if words.endswith(": Linear")][-1]
-        assert f"{kind} {name}" in line or owner == f"{name}: Linear", line
+    lines = repr(
+        CallTree([Event(at, kind, name, "Linear", 1, "backward", None) for at, (kind, name) in enumerate(kinds, 1)])
+    ).splitlines()
+    for at, (kind, name) in enumerate(kinds, 1):
+        place = next(place for place, line in enumerate(lines) if f"[{at}]" in line)
+        owner = [line.strip(" │├└─") for line in lines[:place] if line.endswith(": Linear")][-1:]
+        assert f"{kind} {name}" in lines[place] or owner == [f"{name}: Linear"], lines[place]
 
 
 def _recorded(layers):

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.awkward_models import Do, Net
+from tests.shared.awkward_models import Net
 from tests.shared.networks import make_checkpointed
-from tests.shared.recording_helpers import NESTED_FORWARD, make_nested, make_ones
+from tests.shared.recording_helpers import make_nested, make_ones
 
 
 def test_what_full_backward_hooks_do_change_is_as_documented():
@@ -47,15 +47,6 @@ def test_a_replica_that_shares_its_hooks_runs_unrecorded():
     assert recording.events == ()
 
 
-def test_no_grad_and_inference_mode():
-    model = make_nested()
-    for mode in (torch.no_grad, torch.inference_mode):
-        with mode(), record(model) as recording:
-            y = model(torch.ones(1, 4))
-        assert not y.requires_grad
-        assert recording.order() == NESTED_FORWARD
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(reentrant):
     model = make_checkpointed(make_nested(), reentrant)
@@ -92,26 +83,6 @@ def test_what_attention_may_round_differently_is_said(make):
 
 
 FORWARD = {"kinds": ("forward_pre", "forward")}
-
-
-@pytest.mark.parametrize(("options", "found"), [({}, 3), (FORWARD, 2)], ids=["backward hooks", "forward hooks"])
-def test_where_inputs_are_told_apart_full_backward_hooks_make_a_difference(options, found):
-    net, x = Do(lambda q, k: q * 2 if q is k else q * 3), make_ones(1)
-    assert net(x, x) == 2
-    with record(net, **options):
-        assert net(x, x) == found
-
-
-@pytest.mark.parametrize(("options", "grad"), [({}, 0), (FORWARD, None)], ids=["backward hooks", "forward hooks"])
-def test_an_unused_input_gets_zeros_from_full_backward_hooks_and_a_step_of_its_own(options, grad):
-    parameters = {name: nn.Parameter(torch.ones(1)) for name in ("w", "unused")}
-    net = Net(lambda self, x: self.first(x * self.w, self.unused), first=Do(lambda a, b: 2 * a), **parameters)
-    step = torch.optim.AdamW(net.parameters(), lr=0.1)
-    with record(net, **options):
-        net(make_ones(1)).sum().backward()
-    step.step()
-    assert (net.unused.grad if grad is None else net.unused.grad.item()) == grad
-    assert net.unused.item() == 1 if grad is None else net.unused.item() < 1
 
 
 def test_a_sample_that_is_all_padding_is_nan_without_hooks_alone():

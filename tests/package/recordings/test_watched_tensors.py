@@ -3,7 +3,6 @@
 import gc
 import weakref
 
-import pytest
 import torch
 from torch import nn
 
@@ -94,25 +93,3 @@ def test_tensors_and_nodes_are_not_kept():
     gc.collect()
     assert [ref() for ref in refs] == [None] * 3
     assert recording.events
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        (lambda r: r.watch(torch.ones(1), "y", retain_grad=True, nodes=True), ValueError, "'y' does not require grad"),
-    ],
-)
-def test_bad_input_is_named(call, error, text):
-    with record(nn.Identity()) as recording, pytest.raises(error, match=text):
-        call(recording)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        ({"kinds": ["node_post"]}, ValueError, r"does not take 'node_post'.* Recording\.watch"),
-    ],
-)
-def test_bad_options_are_named_before_anything_is_registered(options, error, text):
-    with pytest.raises(error, match=text):
-        record(make_nested(), **options)
