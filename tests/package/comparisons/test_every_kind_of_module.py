@@ -44,22 +44,6 @@ def test_entries_are_the_real_gradients():
     assert both.explanation.endswith("one entry per positional argument: grad_input[0] is input.grad.")
 
 
-def test_meaning_follows_the_values_not_the_module():
-    """Swap what weight and bias would be called: the words must follow."""
-
-    class Odd(nn.Linear):
-        def __init__(self):
-            super().__init__(4, 5)
-            self.one, self.two = nn.Parameter(torch.randn(5)), nn.Parameter(torch.randn(5, 4))
-
-        def forward(self, data):
-            return nn.functional.linear(data, self.two, self.one)
-
-    text = compare_backward_hooks(Odd(), x(3, 4)).explanation
-    assert "grad_input[0] is one.grad, grad_input[1] is data.grad and grad_input[2] is two.grad.T." in text
-    assert "weight" not in text
-
-
 def test_in_place_module_fails_with_a_full_hook_only():
     both = compare_backward_hooks(nn.ReLU(inplace=True), x(2, 3) * 1)
     assert both.legacy.error == ""

@@ -1,6 +1,5 @@
 """What a comparison says, as text and HTML, of warnings, and of what it refuses."""
 
-import inspect
 import threading
 import warnings
 from html.parser import HTMLParser
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope.comparisons.compare import HookView, compare_backward_hooks
+from hookscope.comparisons.compare import compare_backward_hooks
 from tests.package.comparisons.backward_hook_rows import ROWS, plain, x
 from tests.shared.awkward_models import Net
 
@@ -146,15 +145,6 @@ def test_text_and_html():
     for name in ("grad_input[2]", "weight.grad.T", "AddmmBackward0", "gets the gradients that this node computes"):
         assert name in bundle["text/html"]
     assert repr(both.legacy) == "legacy hook: grad_input ((5,), (3, 4), (4, 5)), grad_output ((3, 5),)"
-
-
-def test_a_view_is_read_only():
-    view = compare_backward_hooks(nn.ReLU(), x(2)).full
-    assert isinstance(view, HookView)
-    with pytest.raises(AttributeError):
-        view.node = ""
-    assert not any(value.requires_grad for value in view.grad_input)
-    assert inspect.getdoc(HookView)
 
 
 def test_two_entries_with_equal_values_are_not_said_to_be_one_gradient() -> None:
