@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations
 
 import hookscope
 from hookscope.layers import Modules, find_fused
@@ -54,13 +54,6 @@ def test_names_and_their_order_are_those_of_named_modules(model):
     assert [(name, module) for module, name in Modules(model).names.items()] == list(model.named_modules())
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_a_scripted_model_has_names_too():
-    scripted = torch.jit.script(nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(1, 1))))
-    assert list(Modules(scripted).names.values()) == ["", "0", "1", "1.0"]
-    assert Modules(scripted).find("1.0") is getattr(getattr(scripted, "1"), "0")
-
-
 def test_a_module_answers_to_all_its_names_and_is_listed_under_the_first():
     modules = Modules(shared())
     relu = modules.model[0]
@@ -68,14 +61,6 @@ def test_a_module_answers_to_all_its_names_and_is_listed_under_the_first():
     assert modules.names[relu] == "0"
     assert modules.find("") is modules.model
     assert modules.find("2.nothing") is modules.find("0.deeper") is None
-
-
-def test_leaves_do_the_computing():
-    model = MODELS["parametrized"]()
-    model.append(nn.ModuleList([nn.Sequential()]))
-    assert list(Modules(model).leaves) == ["0", "1", "2.0"]
-    parametrize.remove_parametrizations(model[0], "weight")
-    assert list(Modules(model).leaves) == ["0", "1", "2.0"]
 
 
 def test_only_modules_in_a_fused_layer_have_one_around_them():
@@ -131,15 +116,6 @@ def test_others_walk_once_too(walks):
     del walks[:]
     hookscope.explain(seen)  # knows what the capture knew
     assert not walks
-
-
-def test_a_picker_walks_once(walks):
-    from hookscope.widgets.model_pass import ModelPass
-
-    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU())
-    del walks[:]
-    ModelPass(model, (torch.ones(1, 1, 2, 2),), {})
-    assert walks == ["Modules"]
 
 
 # --- a model that changes after the capture was made

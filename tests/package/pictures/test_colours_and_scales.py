@@ -77,10 +77,6 @@ def test_maps_of_equal_values_have_a_defined_colour_and_a_mark():
     assert "note" not in feature_grid(activation[2:]).rows[0]
 
 
-def test_single_values_are_not_called_flat():
-    assert "note" not in feature_grid(torch.ones(1, 3, 1, 1)).rows[0]
-
-
 @pytest.mark.parametrize("zoomed", [True, False])
 @pytest.mark.parametrize("low", [-7.0, 0.0, 5.0])
 def test_nan_and_inf_have_their_own_colours_and_count_for_no_scale(zoomed, low):

@@ -1,13 +1,13 @@
 """Pictures and tables say in words what they show, in text and in HTML."""
 
 import base64
-import struct
-import zlib
 from html.parser import HTMLParser
+from io import BytesIO
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from hookscope.pictures.picture import Picture, Table, as_text, from_figure
 
@@ -47,13 +47,9 @@ class Page(HTMLParser):
         return [text for name, text in self.texts if name == tag]
 
 
-def png(width=1, height=1):
-    def chunk(name, data):
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    body = zlib.compress(b"".join(b"\0" + bytes(width) for _ in range(height)))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+def png():
+    Image.new("L", (1, 1)).save(file := BytesIO(), "PNG")
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -141,11 +137,6 @@ def test_long_tables_fold_and_keep_every_row_once(count, folded):
     assert len(repr(table).splitlines()) == count + 3
 
 
-def test_table_offers_text_and_html():
-    table = Table([{"a": 1}])
-    assert table._repr_mimebundle_() == {"text/plain": repr(table), "text/html": table.to_html()}
-
-
 def test_a_long_name_may_go_on_in_the_next_line_and_a_number_may_not():
     page = Table([{"kind": "post_accumulate_grad <b>", "requires_grad": 0.123456789}, {"kind": "0.12345678901234567"}])
     html = page.to_html()
@@ -217,10 +208,7 @@ def test_figures_give_the_same_bytes_without_metadata():
 
 
 def test_figures_keep_their_size_and_are_opaque():
-    from io import BytesIO
-
     import matplotlib as mpl
-    from PIL import Image
 
     with mpl.rc_context({"savefig.transparent": True, "savefig.dpi": 30}):
         small = Image.open(BytesIO(from_figure(line_figure(), "A line.").png))
@@ -231,10 +219,6 @@ def test_figures_keep_their_size_and_are_opaque():
 
 
 def test_a_figure_with_a_transparent_background_stays_transparent():
-    from io import BytesIO
-
-    from PIL import Image
-
     figure = line_figure()
     figure.set_facecolor("none")
     for axes in figure.axes:
