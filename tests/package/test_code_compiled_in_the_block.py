@@ -45,12 +45,19 @@ def breaking() -> nn.Module:
     return nn.Sequential(Breaks(), nn.ReLU(), Breaks())
 
 
-@pytest.fixture(params=[plain, with_hooks, breaking])
-def net(request: pytest.FixtureRequest) -> nn.Module:
+WAYS = {"aot_eager": (plain, breaking), "eager": (with_hooks, breaking)}
+
+
+@pytest.fixture(
+    params=[(make, backend) for backend, nets in WAYS.items() for make in nets],
+    ids=lambda way: f"{way[0].__name__}-{way[1]}",
+)
+def way(request: pytest.FixtureRequest) -> tuple[nn.Module, str]:
+    """A model, and the backend with which it is compiled."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    made: nn.Module = request.param()
-    return made
+    make, backend = request.param
+    return make(), backend
 
 
 def passes(model: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -61,11 +68,8 @@ def compiled(net: nn.Module, backend: str) -> Any:
     return torch.compile(net, backend=backend)
 
 
-BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-
-
-@BACKENDS
-def test_a_capture_is_that_of_the_model_as_it_is_written(net: nn.Module, backend: str) -> None:
+def test_a_capture_is_that_of_the_model_as_it_is_written(way: tuple[nn.Module, str]) -> None:
+    net, backend = way
     with capture(net, "*") as plainly:
         outputs = passes(net)
     torch._dynamo.reset()
@@ -77,8 +81,9 @@ def test_a_capture_is_that_of_the_model_as_it_is_written(net: nn.Module, backend
         torch.testing.assert_close(call.output, right.output)
 
 
-@BACKENDS
-def test_a_recording_is_that_of_the_model_as_it_is_written(net: nn.Module, backend: str) -> None:
+def test_a_recording_is_that_of_the_model_as_it_is_written(way: tuple[nn.Module, str]) -> None:
+    net, backend = way
+
     def recorded(model: Callable[[Tensor], Tensor]) -> list[tuple[object, ...]]:
         with record(net) as log:
             passes(model)
@@ -91,8 +96,9 @@ def test_a_recording_is_that_of_the_model_as_it_is_written(net: nn.Module, backe
     assert recorded(compiled(net, backend)) == plainly
 
 
-@BACKENDS
-def test_an_edit_is_that_of_the_model_as_it_is_written(net: nn.Module, backend: str) -> None:
+def test_an_edit_is_that_of_the_model_as_it_is_written(way: tuple[nn.Module, str]) -> None:
+    net, backend = way
+
     def edited(model: Callable[[Tensor], Tensor]) -> list[Tensor]:
         with edit(net) as e:
             e.map("0", lambda x: x.sign())

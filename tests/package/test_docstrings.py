@@ -33,7 +33,19 @@ def has_examples(name: str) -> bool:
     return spec is not None and spec.origin is not None and ">>> " in Path(spec.origin).read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", filter(has_examples, modules_of(hookscope) + COURSE))
+REAL_MODELS = (  # which take seconds to load; their lessons and facts run them, too
+    "hookscope.samples.smollm2", "hookscope.samples.minilm", "hookscope_course.chapters.ch14_smollm2",
+    "hookscope_course.chapters.ch14_sentence_encoder",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in REAL_MODELS else ())
+        for name in filter(has_examples, modules_of(hookscope) + COURSE)
+    ],
+)
 def test_examples_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0

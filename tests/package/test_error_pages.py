@@ -30,7 +30,7 @@ def parse_page(page: Path) -> tuple[str, str, list[str]]:
 def find_named() -> Iterator[str]:
     """Yield the pages that messages of the package name."""
     for source in SOURCES:
-        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+        for node in ast.walk(ast.parse(text)) if "append_page(" in (text := _read(source)) else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "append_page":
                 page = node.args[1]
                 assert isinstance(page, ast.Constant), f"{source.name}: name the page as a string"

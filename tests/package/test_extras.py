@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 import hookscope
 from hookscope.extras import optional_import
-from tests.shared import PATIENCE, ROOT
+from tests.shared import ROOT
+from tests.shared.fresh_interpreters import run_afresh
 
 EXTRAS = (
     "anywidget", "ipywidgets", "traitlets", "IPython", "matplotlib", "pandas", "safetensors", "torchvision",
@@ -27,15 +26,7 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
-def without_extras(code: str) -> str:
-    command = [sys.executable, "-c", REFUSE + code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def test_everything_public_is_there_without_extras() -> None:
-    code = """
+ALL_THERE = """
 from hookscope import *
 import hookscope
 assert hasattr(hookscope, "widgets") and hookscope.widgets is widgets
@@ -47,9 +38,6 @@ with capture(nn.ReLU()) as seen:
     pass
 print(feature_grid(ones(1, 1, 2, 2)), explain(seen), graph(ones(1, requires_grad=True)))
 """
-    assert "channel" in without_extras(code)
-
-
 MISSING = {
     **{f"hookscope.widgets.{name}": "anywidget" for name in hookscope.widgets.__all__},
     "from hookscope.widgets import LayerPicker": "anywidget",
@@ -68,8 +56,7 @@ MISSING = {
 }
 
 
-def test_what_is_missing_is_named_with_a_way_that_works() -> None:
-    code = f"""
+TRY_ALL = f"""
 import torch, hookscope
 with hookscope.capture(torch.nn.ReLU()) as seen, hookscope.record(torch.nn.ReLU()) as recording:
     seen._model(torch.ones(1))
@@ -83,7 +70,12 @@ for line in {list(MISSING)!r}:
     else:
         print(line, "| nothing raised")
 """
-    said = dict(line.split(" | ") for line in without_extras(code).splitlines())
+
+
+def test_without_extras_all_is_there_and_what_is_missing_is_named_with_a_way_that_works() -> None:
+    shown, tried = run_afresh([REFUSE + ALL_THERE, REFUSE + TRY_ALL])
+    assert "channel" in shown
+    said = dict(line.split(" | ") for line in tried.splitlines())
     assert said.keys() == MISSING.keys()
     for line, package in MISSING.items():
         also = "" if package == "pandas" else ", or all packages: "  # no extra brings it
@@ -95,12 +87,6 @@ def test_nobody_is_sent_to_a_name_on_an_index_that_is_not_ours() -> None:
     files = [*(ROOT / "helpers").rglob("*.py"), ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     name = r"pip install ['\"]?hookscope(?!-[^ ]*\.whl)"  # a file that one has is meant by its name
     assert not [file.name for file in files if re.search(name, file.read_text("utf-8"))]
-
-
-def test_the_star_imports_nothing_heavy() -> None:
-    code = f"from hookscope import *\nimport sys\nprint(*set({EXTRAS!r}) & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert not done.stdout.strip()
 
 
 def test_an_error_that_is_not_about_a_missing_package_is_left_alone() -> None:

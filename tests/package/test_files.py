@@ -7,19 +7,22 @@ from collections import Counter
 
 from tests.shared import ROOT
 
-FILES = sorted((ROOT / "helpers/hookscope").rglob("*.py"))
+FILES = {
+    file.relative_to(ROOT).as_posix(): ast.parse(file.read_text("utf-8"))
+    for file in sorted((ROOT / "helpers/hookscope").rglob("*.py"))
+}
 
 
 def test_no_two_files_have_the_same_sentence() -> None:
-    first = Counter((ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "").splitlines()[0] for file in FILES)
+    first = Counter((ast.get_docstring(tree) or "").splitlines()[0] for tree in FILES.values())
     assert [line for line, count in first.items() if count > 1] == []
 
 
 def test_no_file_imports_what_another_keeps_to_itself() -> None:
     imported = [
-        (file.relative_to(ROOT).as_posix(), alias.name)
-        for file in FILES
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        (file, alias.name)
+        for file, tree in FILES.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hookscope")
         for alias in node.names
         if alias.name.startswith("_")

@@ -9,7 +9,33 @@ from torch import nn
 from hookscope import capture, gradient_flow
 from hookscope.captures.call import NotCapturedError
 from hookscope.layers import LayerNotFoundError
+from tests.shared.awkward_models import Net
 from tests.shared.capture_runs import make_small_net
+
+
+def test_a_layer_that_was_not_called_and_a_name_that_is_none():
+    net = Net(lambda self, x: self.used(x), used=nn.Linear(1, 1), unused=nn.Linear(1, 1))
+    with capture(net, nn.Linear) as seen:
+        net(torch.ones(1, 1))
+    assert list(seen) == ["used"]
+    assert list(seen.uncalled) == ["unused"]
+    assert seen.get("unused") is None
+    assert "unused" not in seen
+    for asked in ("unused", net.unused):
+        with pytest.raises(NotCapturedError, match="layer 'unused' was not called"):
+            seen[asked]
+    for ask in (seen.__getitem__, lambda name: capture(net, name)):
+        with pytest.raises(LayerNotFoundError, match="did you mean 'used' or 'unused'"):
+            ask("uset")
+
+
+def test_a_layer_called_twice_has_no_single_value():
+    relu = nn.ReLU()
+    with capture(nn.Sequential(relu, relu)) as seen:
+        seen._model(torch.ones(1))
+    for what in ("output", "grad", "args", "kwargs", "stats", "grad_stats"):
+        with pytest.raises(NotCapturedError, match=rf"called 2 times\. .*seen\['0'\]\.calls\[0\]\.{what}$"):
+            getattr(seen["0"], what)
 
 
 def test_its_table_gives_each_output_once_with_its_gradient_kept_too():

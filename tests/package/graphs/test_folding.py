@@ -54,6 +54,12 @@ def test_leaves_are_folded_first_with_their_names():
     assert "with 2 leaves" in repr(graph(model(torch.ones(1, 2))))
 
 
+def test_a_chain_says_whose_parameters_it_has():
+    model = nn.ModuleDict({"body": nn.Sequential(*(nn.Linear(2, 2) for _ in range(250)))})
+    g = graph(model["body"](torch.ones(1, 2)).sum(), model=model)
+    assert "with 498 leaves of body" in repr(g) or "with 500 leaves of body" in repr(g)
+
+
 def test_a_shared_leaf_stays():
     layer = nn.Linear(2, 2)
     y = torch.ones(1, 2)

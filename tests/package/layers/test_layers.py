@@ -169,6 +169,11 @@ def test_of_names_that_differ_in_a_dash_the_first_is_suggested():
     assert refused(model, "ab").suggestions == ("a_b",)
 
 
+def test_a_number_alone_is_no_likeness():
+    error = refused(nn.Sequential(nn.Sequential(nn.ReLU())), "encoder.blocks.0")
+    assert error.suggestions == ()
+
+
 def test_suggestions_stop_at_three(net):
     error = refused(net, "layer3.0.conv1")
     assert len(error.suggestions) == 3

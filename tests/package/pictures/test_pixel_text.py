@@ -1,14 +1,10 @@
 """Text in pictures is drawn in an outline font at a size to read, and what the font lacks is replaced."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from hookscope.pictures import palette as pal
 from hookscope.pictures.pixel_text import LINE, render_text, replace_missing, text_width
-from tests.shared import PATIENCE
 
 
 def test_letters_are_dark_on_paper_with_soft_edges():
@@ -40,14 +36,3 @@ def test_the_greys_between_ink_and_paper_fall_evenly():
 def test_what_the_font_lacks_is_replaced(text, shown):
     assert replace_missing(text) == shown
     assert np.array_equal(render_text(text), render_text(shown))
-
-
-def test_pictures_need_no_matplotlib():
-    code = (
-        "import sys, torch, hookscope\n"
-        "from hookscope.pictures import image_grid\n"
-        "grid = hookscope.feature_grid(torch.rand(1, 4, 8, 8), names=list('abcd'), axes=('row', 'column'))\n"
-        "image_grid(torch.rand(1, 3, 8, 8), over=torch.rand(2, 2))\n"
-        "assert grid.png and 'matplotlib' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)

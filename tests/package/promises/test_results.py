@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import collect, record
-from tests.package.promises.test_values import LARGE, NOT_COLLECTED
+from tests.package.promises.test_values import NOT_COLLECTED, SMALL
 from tests.package.promises.tools import BLOCKS, RUNS, Block
 from tests.shared.awkward_models import FUSED, MODELS, Case, Do, Net, cloning
 from tests.shared.capture_runs import RunResult, assert_same_run, run_watched
@@ -26,7 +26,6 @@ from tests.shared.recording_helpers import list_hooks
 from tests.shared.table_checks import check_each
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, and our notes, which other files compare
-SMALL = [name for name in MODELS if name not in LARGE]
 
 # --- tools that are a block around a pass
 
@@ -163,7 +162,7 @@ def counting() -> Case:
     return nn.Sequential(counts), (torch.randn(2, 4),), {}
 
 
-RUN = {name: MODELS[name] for name in (*SMALL, "resnet18")} | {"reader": reader, "counting": counting}
+RUN = {name: MODELS[name] for name in SMALL} | {"reader": reader, "counting": counting}
 
 
 @pytest.mark.parametrize("name", RUN)

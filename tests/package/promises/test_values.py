@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from hookscope import capture, collect, leaves, profile, record
 from tests.shared.awkward_models import (
     FUSED,
+    LARGE,
     MODELS,
     PEERS,
     RAISED,
@@ -35,8 +36,9 @@ from tests.shared.hand_written_edits import check_edits as check_edit
 from tests.shared.table_checks import check_each
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, checkpoints and the like
-LARGE = ("densenet121", "faster r-cnn", "mobilenet_v3_small", "resnet18", "vgg16", "vit_b_16")
-SLOW = {"faster r-cnn": pytest.mark.slow, "densenet121": pytest.mark.slow}  # the others have what is in them
+SMALL = [name for name in MODELS if name not in LARGE]
+SEEN = ("mobilenet_v3_small", "vit_b_16")  # with batch norm, layers in place and attention, as the other large ones
+SLOW = {name: pytest.mark.slow for name in LARGE if name not in SEEN}
 
 # --- capture
 
@@ -87,7 +89,9 @@ def holding(model: nn.Module) -> Iterator[list[tuple[str, Any, Any]]]:
         handle.remove()
 
 
-@pytest.mark.parametrize("name", list(MODELS)[:PEERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "vgg16" else SLOW.get(name, ())) for name in list(MODELS)[:PEERS]]
+)
 def test_a_capture_names_every_output_that_was_overwritten(name: str) -> None:
     held = run_watched(MODELS[name], "no_grad", holding).seen
     seen = run_watched(MODELS[name], "no_grad", capture).seen
@@ -127,7 +131,7 @@ def test_a_capture_has_what_three_steps_of_training_had() -> None:
 # --- record, collect, profile
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL)  # it keeps no more than 16 numbers of a tensor
 def test_a_recording_has_the_numbers_of_each_call(name: str) -> None:
     check_each(("grad", "inference"), partial(check_numbers, name))
 
@@ -166,7 +170,7 @@ NOT_COLLECTED = {
 LEFT_OUT = "no sample axis|returned no tensor|sparse_coo|was not called|exists for two samples|is not the number of"
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in LARGE])
+@pytest.mark.parametrize("name", SMALL)
 def test_a_collection_has_each_sample_or_says_which_layer_it_left_out(name: str, tmp_path: Path) -> None:
     (model, args, kwargs), (other, *_) = MODELS[name](), MODELS[name]()
     if kwargs or not isinstance(args[0], Tensor):
@@ -201,7 +205,7 @@ def test_a_collection_has_each_sample_or_says_which_layer_it_left_out(name: str,
             assert any(not difference(found, each) or not difference(found, each.movedim(1, 0)) for each in whole), full
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in LARGE])
+@pytest.mark.parametrize("name", SMALL)
 def test_a_profile_counts_the_calls_of_each_layer(name: str) -> None:
     reference: list[Call] = run_watched(MODELS[name], "no_grad", cloning).seen
     model, args, kwargs = MODELS[name]()

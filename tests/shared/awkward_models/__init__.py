@@ -24,11 +24,13 @@ from tests.shared.awkward_models.peers import PEERS
 from tests.shared.awkward_models import outputs, overwrites, calls
 # isort: on
 
+LARGE = ("densenet121", "faster r-cnn", "mobilenet_v3_small", "resnet18", "vgg16", "vit_b_16")
 FUSED = ("transformer encoder in eval",)
 """Any hook on a child keeps these from a fused path, whose last bits may differ."""
 
 __all__ = [
     "FUSED",
+    "LARGE",
     "MODELS",
     "PEERS",
     "RAISED",
