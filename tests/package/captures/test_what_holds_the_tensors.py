@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +123,14 @@ def test_what_cannot_be_rebuilt_is_kept_as_something_plain_and_said(make: Any, k
     assert type(seen["1"].output) is kind
     assert read(seen["1"].output).item() == 1
     assert read(seen["1"].grad).item() == 1
+
+
+def test_a_mapping_proxy_stays_one() -> None:
+    with capture(Do(lambda x: MappingProxyType({"a": x}))) as seen:
+        seen._model(torch.ones(1))
+    assert type(seen[""].output) is MappingProxyType
+    assert seen[""].output["a"].item() == 1
+    assert not seen.notes
 
 
 def test_an_object_that_cannot_be_copied_and_holds_no_tensor_is_said_to_stay_live() -> None:
