@@ -48,7 +48,7 @@ BREAKS = [
         "forward hooks of a capture stay after the block",
         (r"\bcapture\(",),
         ("tests/package/captures",),
-        first=("hooks_come_off",),
+        first=("used_again",),
     ),
     Break(
         "p02",
@@ -59,7 +59,7 @@ BREAKS = [
         (r"gradients=True", r"\.grad\b"),
         ("tests/package/captures",),
         special=True,
-        first=("hooks_come_off", "holds_the_tensors", "used_again"),
+        first=("used_again", "holds_the_tensors"),
     ),
     Break(
         "p03",

@@ -39,22 +39,8 @@ SLICES = (slice("a"), slice(0, 1.5), slice(3, 1), slice(2, 2), slice(None, None,
 FLAGS = (None, "", "no", b"x", 0, 1, -1, HUGE, 1.5, NAN, [], [True], {}, MASK, SOMETHING)
 BYTES = (*WORDS, -1, -math.inf, NAN, 1j, True, [], [1], torch.ones(2), SOMETHING, abs)
 TOKENS = (
-    "",
-    "the cat",
-    b"x",
-    3,
-    1.5,
-    NAN,
-    True,
-    [],
-    (),
-    [1, 2],
-    ["the", None],
-    {"the", "cat"},
-    {"the": 1},
-    X,
-    SOMETHING,
-)
+    "", "the cat", b"x", 3, 1.5, NAN, True, [], (), [1, 2], ["the", None], {"the", "cat"}, {"the": 1}, X, SOMETHING,
+)  # fmt: skip
 KEYWORDS = (*WORDS[:4], *UNREAL, 0, True, [], (), [X], {"x"}, {0: X}, {None: X}, MASK, SOMETHING, abs)
 VALUES = (None, *WORDS, [], (), [1.0], MODELS[-1], slice(1), SOMETHING)
 PARTS = ((), 1.5, NAN, True, b"x", [0], {0}, (0, None), (True,), (1.5, "h"), MASK, SOMETHING, slice(1))
@@ -97,32 +83,11 @@ TABLE: dict[str, Row] = {
     "edit": (lambda _, model: edit(model), "model", MODELS, "model"),
     "edit.set layer": (lambda model, layer: edit(model).set(layer, 0), "layer", LAYERS, "layer|module"),
     "edit.set at": (
-        edits("set", "body", 0),
-        "at",
-        (
-            None,
-            *WORDS[:3],
-            {"x": 1},
-            *UNREAL,
-            True,
-            [],
-            range(0),
-            [1.5],
-            [None],
-            (0, "x"),
-            (0, NAN),
-            X,
-            HUGE,
-            SOMETHING,
-            *SLICES,
-        ),
-        "at",
+        edits("set", "body", 0), "at", (None, *WORDS[:3], {"x": 1}, *UNREAL, True, [], range(0), [1.5], [None], (0,
+        "x"), (0, NAN), X, HUGE, SOMETHING, *SLICES), "at",
     ),
     "edit.set to": (
-        edits("set", "body", 0),
-        "to",
-        (None, "", "x", b"output", 0, ["output"], {}, NAN, True, HUGE),
-        "to=",
+        edits("set", "body", 0), "to", (None, "", "x", b"output", 0, ["output"], {}, NAN, True, HUGE), "to=",
     ),
     "edit.set part": (edits("set", "body", 0), "part", PARTS, "part="),
     "edit.set calls": (edits("set", "body", 0), "calls", (*NUMBERS, 0, -1, [0], [1, -1], slice(1)), "calls="),
@@ -130,10 +95,7 @@ TABLE: dict[str, Row] = {
     "edit.set positions": (edits("set", "body", 0), "positions", (*NUMBERS, -1, [0, -1], *SLICES), "positions="),
     "edit.set heads": (edits("set", "attn", 0), "heads", (*NUMBERS, -1, 2, [0, 2], [1, 1], HUGE, *SLICES), "head"),
     "edit.set another": (
-        lambda model, call: edit(model).set("body", 0, **{call: 1}),
-        "call",
-        ("call", "row", "head"),
-        "option",
+        lambda model, call: edit(model).set("body", 0, **{call: 1}), "call", ("call", "row", "head"), "option",
     ),
     **{
         f"edit.{verb} value": (edits_with(verb, "body"), "value", values, verb)
@@ -150,31 +112,22 @@ TABLE: dict[str, Row] = {
     "sweep kwargs": (sweeps_with, "kwargs", KEYWORDS, "kwargs"),
     "sweep options": (sweeps_with, "options", (*WORDS, *UNREAL, 0, True, [], {"part": 0}, X, SOMETHING), "options"),
     "sweep layers": (
-        sweeps,
-        "layers",
-        ("boyd", b"body", 0, -1, NAN, None, [], (), {}, ["body", "x"], [["body"]], nn.LSTM, X, SOMETHING),
-        "layer",
+        sweeps, "layers", ("boyd", b"body", 0, -1, NAN, None, [], (), {}, ["body", "x"], [["body"]], nn.LSTM, X,
+        SOMETHING), "layer",
     ),
     "sweep source": (
-        sweeps,
-        "source",
-        (None, *WORDS[:4], *UNREAL, 0, [X], ("mean",), ("mean", [X]), ("mean", X, X), ("zero", X), SOMETHING),
-        "source",
+        sweeps, "source", (None, *WORDS[:4], *UNREAL, 0, [X], ("mean",), ("mean", [X]), ("mean", X, X), ("zero", X),
+        SOMETHING), "source",
     ),
     "sweep metric": (sweeps, "metric", (None, *WORDS, *UNREAL, 0, [sum], X, SOMETHING), "metric"),
     "sweep positions": (sweeps, "positions", (*NUMBERS, [1, 1], *SLICES), "positions="),
     "sweep channels": (sweeps, "channels", (*NUMBERS, [1, 1], *SLICES), "channels="),
     "sweep heads": (
-        lambda model, heads: sweeps(model, layers="attn", heads=heads),
-        "heads",
-        (*NUMBERS, -1, 2, *SLICES),
-        "head",
+        lambda model, heads: sweeps(model, layers="attn", heads=heads), "heads", (*NUMBERS, -1, 2, *SLICES), "head",
     ),
     "sweep axis": (
-        lambda model, axis: sweeps(model, positions=0, axis=axis),
-        "axis",
-        (*WORDS, *UNREAL, 0, -1, 1.5, True, [], [1], SOMETHING),
-        "axis=",
+        lambda model, axis: sweeps(model, positions=0, axis=axis), "axis", (*WORDS, *UNREAL, 0, -1, 1.5, True, [], [1],
+        SOMETHING), "axis=",
     ),
     "sweep part": (sweeps, "part", PARTS, "part="),
     "sweep tokens": (lambda model, tokens: sweeps(model, positions=0, tokens=tokens), "tokens", TOKENS, "tokens"),
@@ -215,7 +168,7 @@ TABLE: dict[str, Row] = {
             "copy": FLAGS,
             "stats": FLAGS,
             "samples": (*WORDS, *UNREAL, -1, 1.5, True, [], [0], MASK, *SLICES, SOMETHING),
-            "dtype": (*WORDS, *UNREAL, 0, float, "float16", torch.quint8, SOMETHING),
+            "dtype": (*WORDS, *UNREAL, 0, float, "float16", torch.quint8, torch.int8, torch.bool, SOMETHING),
             "device": (*WORDS, *UNREAL, HUGE, -1, 1.5, "gpu", "cuda:99", [], SOMETHING),
             "max_bytes": BYTES,
             "stop": (None, *WORDS, *UNREAL, 0, -1, 1.5, [], SOMETHING),
@@ -231,17 +184,13 @@ TABLE: dict[str, Row] = {
                 "kind",
                 (*WORDS, *UNREAL, 0, True, [None], [["forward"]], ["forward", 1], MASK, X[0, 0, 0], SOMETHING),
             ),
-            (
-                "tensors",
-                "tensors|tensor 'x'",
-                ("", "x", 0, NAN, True, [], [X], X, {"x": 1}, {"x": None}, SOMETHING),
-            ),
+            ("tensors", "tensors|tensor 'x'", ("", "x", 0, NAN, True, [], [X], X, {"x": 1}, {"x": None}, SOMETHING)),
             ("parameters", "parameters=", FLAGS),
             ("values", "values=", FLAGS),
             ("max_events", "max_events", (None, *WORDS, *UNREAL, 0, -1, 1.5, True, [], SOMETHING)),
         )
     },
-}
+}  # fmt: skip
 # What a message says beside the name: what to write instead, what there is, or that nothing can come of it.
 WAY_OUT = (
     "[Gg]ive|[Pp]ass |Name |Call |[Uu]se |Create one|takes|write|must|needs|make one|did you mean|no layer|lists them|"

@@ -17,17 +17,7 @@ from hookscope import census
 from hookscope.captures.call import NotCapturedError
 from hookscope.captures.capture import capture
 from hookscope.captures.result import Capture
-from tests.shared.awkward_models import (
-    RAISED,
-    Call,
-    Case,
-    cloning,
-    deep_clone,
-    difference,
-    loss_of,
-    seed,
-    tensors_in,
-)
+from tests.shared.awkward_models import RAISED, Call, Case, cloning, deep_clone, difference, loss_of, seed, tensors_in
 
 
 def make_small_net() -> nn.Sequential:

@@ -103,9 +103,7 @@ def test_gradients_are_copies_also_beside_references() -> None:
 
 
 @pytest.mark.parametrize(
-    "how",
-    [copy.deepcopy, lambda seen: pickle.loads(pickle.dumps(seen))],
-    ids=["deepcopy", "pickle"],
+    "how", [copy.deepcopy, lambda seen: pickle.loads(pickle.dumps(seen))], ids=["deepcopy", "pickle"]
 )
 def test_a_copy_of_references_keeps_what_is_right_and_refuses_the_rest(how: Any) -> None:
     net = make_small_net()

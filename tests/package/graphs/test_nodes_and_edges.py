@@ -118,7 +118,7 @@ def test_a_leaf_is_one_node():
     x = torch.ones(2, 3, requires_grad=True)
     g = graph(x, {"x": x})
     assert [(node.name, node.label, node.leaf, node.shapes) for node in g.nodes] == [
-        ("AccumulateGrad", "x", True, ((2, 3),)),
+        ("AccumulateGrad", "x", True, ((2, 3),))
     ]
     assert g.edges == ()
     (note,) = g.notes

@@ -5,9 +5,7 @@ import torch
 from torch import nn
 
 from hookscope.recordings.record import record
-from tests.shared.recording_helpers import (
-    make_ones,
-)
+from tests.shared.recording_helpers import make_ones
 
 
 def recorded(build, run, kinds="forward"):

@@ -7,12 +7,7 @@ from torch.nn.modules import module as torch_module
 from hookscope.recordings.record import record
 from tests.shared.awkward_models import Net
 from tests.shared.networks import make_calls_twice, make_two_heads
-from tests.shared.recording_helpers import (
-    NESTED_FORWARD,
-    list_hooks,
-    make_nested,
-    make_ones,
-)
+from tests.shared.recording_helpers import NESTED_FORWARD, list_hooks, make_nested, make_ones
 
 
 def test_several_hooks_of_a_kind_global_first_then_prepended_then_in_order():

@@ -39,10 +39,7 @@ THROUGH_A_VIEW = {
 def test_a_write_through_a_view_is_explained(write):
     model = writes(write)
     before = list_hooks(model)
-    with (
-        pytest.raises(FullBackwardHookError, match=r"after layer fc \(Linear\)"),
-        record(model),
-    ):
+    with pytest.raises(FullBackwardHookError, match=r"after layer fc \(Linear\)"), record(model):
         model(make_ones(2, 4)).sum().backward()
     assert list_hooks(model) == before
     with record(model, kinds=("forward_pre", "forward")):

@@ -5,13 +5,7 @@ from torch import nn
 
 from hookscope.recordings.record import record
 from tests.shared.awkward_models import Do, Net
-from tests.shared.recording_helpers import (
-    GLOBAL_DICTS,
-    HOOK_DICTS,
-    list_hooks,
-    make_nested,
-    make_ones,
-)
+from tests.shared.recording_helpers import GLOBAL_DICTS, HOOK_DICTS, list_hooks, make_nested, make_ones
 
 
 def test_a_hook_removed_while_it_runs_finishes_this_pass():

@@ -146,12 +146,7 @@ def test_a_global_hook_is_logged_for_the_chosen_layers_only():
         other(make_ones(1, 4))
     handle.remove()
     assert len(ran) == 6
-    assert recording.order() == [
-        "forward 0.0: everywhere",
-        "forward 0.0",
-        "forward 0.1: everywhere",
-        "forward 0.1",
-    ]
+    assert recording.order() == ["forward 0.0: everywhere", "forward 0.0", "forward 0.1: everywhere", "forward 0.1"]
 
 
 @pytest.mark.parametrize("kinds", [None, "forward", "full_backward"])

@@ -11,15 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.shared.awkward_models.building import (
-    Do,
-    Doubling,
-    Net,
-    Own,
-    Result,
-    model,
-    silently,
-)
+from tests.shared.awkward_models.building import Do, Doubling, Net, Own, Result, model, silently
 
 
 @torch.jit.script

@@ -114,20 +114,6 @@ def cloning(model: nn.Module, gradients: bool = False) -> Iterator[list[Call]]:
             call.grad = tensor_map(lambda _, grads=grads, places=places: grads.get(next(places)), call.output)
 
 
-def clone_everything(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, int, Any]]:
-    """Run `model` once: layer name, number of the call from 1, cloned output; in the order of the calls."""
-    with cloning(model) as calls:
-        model(*args, **kwargs)
-    return [(call.layer, call.number, call.output) for call in calls]
-
-
-def gradients_by_hand(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, int, Any]]:
-    """Run `model` once and backward from `loss_of`: layer name, number of the call, gradient of its output."""
-    with cloning(model, gradients=True) as calls:
-        loss_of(model(*args, **kwargs)).backward()
-    return [(call.layer, call.number, call.grad) for call in calls]
-
-
 def loss_of(output: Any) -> Tensor:
     """A number to run backward from: everything in `output` that requires grad, each value weighted differently."""
     loss = torch.zeros(())
