@@ -14,6 +14,13 @@ def plain(*shape):
     return torch.randn(shape)
 
 
+def named(forward):
+    """Build a module whose arguments have names."""
+    module = nn.Module()
+    module.forward = forward
+    return module
+
+
 def pair(make):
     return Net(lambda m, v: make(m.a(v), m.b(v)), a=nn.Linear(4, 5), b=nn.Linear(4, 2))
 
@@ -81,23 +88,23 @@ ROWS = {
         [(3, 5), None],
     ),
     "x*y": (
-        Net(lambda m, v, w: v * w), [x(2, 3), x(2, 3)], {}, [(2, 3), (2, 3)], [(2, 3)], "MulBackward0",
+        named(lambda v, w: v * w), [x(2, 3), x(2, 3)], {}, [(2, 3), (2, 3)], [(2, 3)], "MulBackward0",
         [(2, 3), (2, 3)], [(2, 3)],
     ),
     "x*data": (
-        Net(lambda m, v, w: v * w), [x(2, 3), plain(2, 3)], {}, [(2, 3), None], [(2, 3)], "MulBackward0",
+        named(lambda v, w: v * w), [x(2, 3), plain(2, 3)], {}, [(2, 3), None], [(2, 3)], "MulBackward0",
         [(2, 3), (2, 3)], [(2, 3)],
     ),
     "x+y+z": (
-        Net(lambda m, u, v, w: u + v + w), [x(2, 3), x(2, 3), x(2, 3)], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0",
+        named(lambda u, v, w: u + v + w), [x(2, 3), x(2, 3), x(2, 3)], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0",
         [(2, 3)] * 3, [(2, 3)],
     ),
     "x, y=": (
-        Net(lambda m, v, y: v * y), [x(2, 3)], {"y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [(2, 3)],
+        named(lambda v, y: v * y), [x(2, 3)], {"y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [(2, 3)],
         [(2, 3)],
     ),
     "keywords only": (
-        Net(lambda m, v, y: v * y), [], {"v": x(2, 3), "y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [],
+        named(lambda v, y: v * y), [], {"v": x(2, 3), "y": x(2, 3)}, [(2, 3)] * 2, [(2, 3)], "MulBackward0", [],
         [(2, 3)],
     ),
     "no inputs": (
@@ -105,7 +112,7 @@ ROWS = {
         [(2, 3)],
     ),
     "list input": (
-        Net(lambda m, vs: vs[0] + vs[1]), [[x(2, 3), x(2, 3)]], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0", [None],
+        named(lambda vs: vs[0] + vs[1]), [[x(2, 3), x(2, 3)]], {}, [(2, 3)] * 2, [(2, 3)], "AddBackward0", [None],
         [(2, 3)],
     ),
     "lstm": (

@@ -10,7 +10,6 @@ from torch import nn
 
 from hookscope.comparisons.compare import compare_backward_hooks
 from tests.package.comparisons.backward_hook_rows import ROWS, plain, x
-from tests.shared.awkward_models import Net
 
 SEVERAL_NODES = (
     "Using a non-full backward hook when the forward contains multiple autograd Nodes is deprecated and will be "
@@ -63,12 +62,6 @@ NO_INPUT_GRADIENT = "Full backward hook is firing when gradients are computed wi
 )
 def test_explanations(row, legacy, full):
     module, args, kwargs, *_ = ROWS[row]
-    if row == "list input":
-        module = Net(lambda m, vs: vs[0] + vs[1])
-        module.forward = lambda vs: vs[0] + vs[1]
-    if row in ("x*data", "x, y=", "keywords only"):
-        module = {"x*data": Net(None), "x, y=": Net(None), "keywords only": Net(None)}[row]
-        module.forward = (lambda v, w: v * w) if row == "x*data" else (lambda v, y: v * y)
     text = compare_backward_hooks(module, *args, kwargs=kwargs).explanation
     first, _, second = text.partition("The full hook ")
     assert legacy in first

@@ -157,13 +157,6 @@ def test_names_are_no_formulas_in_the_timeline():
     assert recording.picture().png
 
 
-def test_without_matplotlib_the_timeline_names_what_to_install(monkeypatch):
-    recording = walk_through()
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match="a timeline needs matplotlib: pip install matplotlib"):
-        recording.picture()
-
-
 def test_the_backward_tree_nests_only_what_really_encloses():
     branches = {name: nn.Sequential(nn.Linear(1, 1), nn.ReLU()) for name in ("left", "right")}
     model = Net(lambda self, x: self.left(x) + self.right(x), **branches)
