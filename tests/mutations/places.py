@@ -59,7 +59,7 @@ BREAKS = [
         (r"gradients=True", r"\.grad\b"),
         ("tests/package/captures",),
         special=True,
-        first=("used_again", "holds_the_tensors"),
+        first=("what_is_kept", "used_again"),
     ),
     Break(
         "p03",
