@@ -33,7 +33,7 @@ def has_examples(name: str) -> bool:
     return spec is not None and spec.origin is not None and ">>> " in Path(spec.origin).read_text("utf-8")
 
 
-REAL_MODELS = (  # which take seconds to load; their lessons and facts run them, too
+REAL_MODELS = (  # which take seconds to load
     "hookscope.samples.smollm2", "hookscope.samples.minilm", "hookscope_course.chapters.ch14_smollm2",
     "hookscope_course.chapters.ch14_sentence_encoder",
 )  # fmt: skip
