@@ -120,7 +120,6 @@ def _same(mine: list[Tensor], theirs: list[Tensor], atol: float) -> bool:
 
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
-IDS = torch.tensor([[5, 3, 9, 1, 7], [2, 8, 8, 4, 6]])
 V = torch.linspace(-1, 1, 16)
 
 

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from hookscope import at
-from tests.shared.awkward_edits.case import IDS, V, X, case, on_x, quiet, set_, thrice, two_linear
+from tests.shared.awkward_edits.case import V, X, case, on_x, quiet, set_, thrice, two_linear
 from tests.shared.awkward_models import Do, Net
+from tests.shared.language_models import IDS, bert, generate, gpt2
+from tests.shared.networks import make_checkpointed, resnet18
 
-
-def resnet() -> nn.Module:
-    """A resnet18 of torchvision."""
-    from torchvision.models import resnet18
-
-    return resnet18(num_classes=5).eval()
-
-
-def gpt2() -> nn.Module:
-    """A small GPT-2 of transformers."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=20, n_positions=32, bos_token_id=0, eos_token_id=0)
-    return GPT2LMHeadModel(config).eval()
-
-
-def bert() -> nn.Module:
-    """A small BERT of transformers."""
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=20)
-    return Net(lambda self, ids: self.bert(ids).last_hidden_state, bert=BertModel(config)).eval()
-
-
+resnet = partial(resnet18, 5)
 IMAGES = torch.linspace(-1, 1, 2 * 3 * 32 * 32).reshape(2, 3, 32, 32)
 on_images = quiet(lambda model: model(IMAGES))
 on_ids = quiet(lambda model: model(IDS).logits if hasattr(model, "transformer") else model(IDS))
@@ -45,11 +24,7 @@ on_ids = quiet(lambda model: model(IDS).logits if hasattr(model, "transformer") 
 
 def generating(model: nn.Module) -> Any:
     """Generate four tokens, and give how many tokens each pass got, too."""
-    with torch.no_grad():
-        made = model.generate(  # type: ignore[operator]
-            IDS, max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0, output_logits=True,
-            return_dict_in_generate=True,
-        )  # fmt: skip
+    made = generate(model, tokens=4)
     return made.sequences, *made.logits, torch.tensor(made.past_key_values.get_seq_length())
 
 
@@ -113,7 +88,8 @@ case("a keyword", lambda: Net(lambda self, x: self.leaf(x, hidden=2 * x), leaf=D
       lambda model: 21 * X, to="input", part="hidden")  # fmt: skip
 case("a field of a dict", lambda: Net(lambda self, x: self.leaf(x), leaf=Do(lambda x: {"b": x, "a": x + 1})), on_x,
       "leaf", lambda t: t * 0, lambda e: e.set("leaf", 0, part="a"), lambda model: [X, X * 0], part="a")  # fmt: skip
-case("a field of a ModelOutput", bert, on_ids, "bert", lambda t: t * 2,
+case("a field of a ModelOutput", lambda: Net(lambda self, ids: self.bert(ids).last_hidden_state, bert=bert()), on_ids,
+      "bert", lambda t: t * 2,
       lambda e: e.scale("bert", 2.0, part="last_hidden_state"), lambda model: 2 * on_ids(model),
       part="last_hidden_state")  # fmt: skip
 case("one sample", two_linear, on_x, "0", set_(at[1], 7.0), lambda e: e.set("0", 7.0, samples=[1]),
@@ -175,8 +151,7 @@ case("the second name of a shared layer", shared, on_x, "2", lambda t: t * 2, la
 
 def checkpointed() -> nn.Module:
     """A block that runs again in backward."""
-    block = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh())
-    return Net(lambda self, x: checkpoint(self.block, x, use_reentrant=False), block=block)
+    return make_checkpointed(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh()))
 
 
 def _unchecked(model: nn.Module) -> Any:

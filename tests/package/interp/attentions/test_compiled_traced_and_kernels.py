@@ -25,15 +25,6 @@ def test_a_kernel_of_somebody_else_is_not_followed_and_named():
     assert any("cannot read the weights of my_attention" in note for note in found.notes)
 
 
-@pytest.mark.slow  # imports the compiler
-def test_flex_attention_is_not_followed_and_named():
-    from torch.nn.attention.flex_attention import flex_attention
-
-    found = attention(Do(lambda x: flex_attention(x, x, x)), torch.randn(1, 2, 16, 16))
-    assert len(found) == 0
-    assert any("cannot read the weights of flex_attention" in note for note in found.notes)
-
-
 LATE = """
 import sys, torch
 from torch import nn

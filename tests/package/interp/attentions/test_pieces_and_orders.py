@@ -40,24 +40,11 @@ def test_pieces_of_a_softmax_are_said_to_be_pieces() -> None:
     assert any(each.startswith(layer) and "maps of several sizes" in each for each in maps.notes)
 
 
-def test_bert_has_no_such_note() -> None:
-    maps = attention(of_transformers("Bert"), kwargs={"input_ids": IDS})
-    assert (len(maps), maps.notes) == (2, ())
-
-
 def test_a_pseudo_inverse_is_no_attention() -> None:
     net = of_transformers("Nystromformer", num_landmarks=4, segment_means_seq_len=64, conv_kernel_size=3)
     maps = attention(net, kwargs={"input_ids": IDS})
     assert [tuple(maps[label].weights.shape) for label in maps] == [(2, 4, 64, 4), (2, 4, 4, 64)] * 2
     assert any("could not trace it to the values" in note for note in maps.notes)
-
-
-def test_a_softmax_of_a_layer_of_its_own_has_met_its_values() -> None:
-    ones = dict.fromkeys(("q_groups", "k_groups", "v_groups", "intermediate_groups", "output_groups"), 2)
-    net = of_transformers("SqueezeBert", embedding_size=16, post_attention_groups=1, **ones)
-    maps = attention(net, kwargs={"input_ids": IDS})
-    assert (len(maps), maps.notes) == (2, ())
-    assert all(maps[label].verified for label in maps)
 
 
 class HeadsFirst(nn.Module):

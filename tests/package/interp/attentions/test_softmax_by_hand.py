@@ -177,6 +177,33 @@ def test_it_is_the_weights_as_they_were_even_where_their_memory_is_used_again():
     torch.testing.assert_close(attention(model, X)[0].weights, model.weights(X))
 
 
+def windows(x):
+    return x.unflatten(1, (2, 3)).transpose(2, 3)  # [batch, windows, heads, tokens, features]
+
+
+def windows_before_samples(q, k, v):
+    weights = (windows(q) @ windows(k).mT).softmax(-1).transpose(0, 1)
+    return (weights @ windows(v).transpose(0, 1)).transpose(0, 1).transpose(2, 3).flatten(1, 2)
+
+
+def test_samples_come_before_windows_whatever_order_the_model_puts_them_in():
+    model = Attention(windows_before_samples)
+    found = attention(model, X)[0]
+    q, k, _ = (windows(each.unflatten(-1, (4, 4))) for each in model.qkv(X).chunk(3, -1))
+    torch.testing.assert_close(found.weights, (q @ k.mT).softmax(-1).flatten(0, 1).detach())
+
+
+def test_a_softmax_of_what_was_mixed_is_no_attention():
+    def gated(q, k, v):
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        mixed = (q @ k.mT).softmax(-1) @ v
+        return (mixed * mixed.softmax(-1)).transpose(1, 2)
+
+    found = attention(Attention(gated), X)
+    assert len(found) == 1
+    assert not any("could not trace" in note for note in found.notes)
+
+
 # What is no attention of tokens.
 
 

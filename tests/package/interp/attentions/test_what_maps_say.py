@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import io
 import re
 import weakref
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +17,7 @@ from PIL import Image
 from torch import nn
 
 from hookscope import LayerNotFoundError, attention
+from hookscope.interp.attentions.recompute import AttentionInputs
 from tests.shared.awkward_models import Do
 
 
@@ -83,8 +84,6 @@ def test_heads_may_be_given_in_several_ways():
 
 
 def test_looking_is_never_why_a_forward_fails(monkeypatch):
-    from hookscope.interp.attentions.recompute import AttentionInputs
-
     def broken(self):
         raise RuntimeError("not of the model")
 
@@ -98,8 +97,6 @@ SIZE = 2 * 2 * 3 * 3 * 4  # bytes of one map: samples, heads, queries, keys, flo
 
 
 def test_no_map_is_made_that_does_not_fit(monkeypatch):
-    from hookscope.interp.attentions.recompute import AttentionInputs
-
     made = []
     right = AttentionInputs.compute_weights
     monkeypatch.setattr(AttentionInputs, "compute_weights", lambda self: made.append(1) or right(self))
@@ -143,8 +140,6 @@ def test_tokens_must_fit():
 def test_numbers_of_known_weights():
     found = attention(Block(), X)[0]
     weights = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]).expand(1, 2, 3, 3)
-    from dataclasses import replace
-
     known = replace(found, weights=weights)
     assert known.entropy.tolist() == [[0.5, 0.5]]  # of one bit and none; the third row sees no key
     assert known.greatest.tolist() == [[0.5, 0.5]]  # the second row sees one key only
@@ -163,7 +158,9 @@ def test_pictures_have_words_and_numbers():
     assert (picture.rows[0]["query"], picture.rows[0]["key"]) == (f"{query} {WORDS[query]}", f"{key} {WORDS[key]}")
     assert "3 queries as rows by 3 keys as columns" in picture.alt
     assert "<b>cat" not in picture.to_html()
-    assert [row["head"] for row in found["once"].picture(heads=1).rows] == [1]
+    one = found["once"].picture(1, sample=1)
+    assert [row["head"] for row in one.rows] == [1]
+    assert "once, sample 1, head 1 of 2" in one.caption
     with pytest.raises(IndexError, match="no head 2: 'once' has 2"):
         found["once"].picture(heads=2)
     with pytest.raises(IndexError, match="no sample 2: there are 2"):
@@ -186,8 +183,6 @@ def test_pictures_have_words_and_numbers():
 @pytest.mark.parametrize(("queries", "keys", "heads"), [(15, 15, 4), (60, 60, 3), (2, 60, 5), (60, 2, 5), (1, 1, 1)])
 def test_maps_of_heads_fit_and_say_how_many_places_have_names(queries, keys, heads):
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     shape = 1, heads, queries, keys
     found = replace(attention(Block(), X)[0], weights=torch.full(shape, 1 / keys))
     # Dashes join to a line: wherever a label is cut, the edge is dark.
@@ -204,8 +199,6 @@ def test_maps_of_heads_fit_and_say_how_many_places_have_names(queries, keys, hea
 @pytest.mark.parametrize(("key", "turned"), [("a", 0), ("unbelievable", 90)])
 def test_no_label_lies_on_the_next_and_long_ones_alone_are_turned(key, turned):
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     from hookscope.interp.attentions.drawing import _draw_heads
 
     found = replace(attention(Block(), X)[0], weights=torch.full((1, 1, 3, 5), 1 / 5)).with_tokens(WORDS, [key] * 5)
@@ -227,8 +220,6 @@ def test_axes_name_places_with_letters_that_dejavu_lacks():
 
 def test_outer_maps_alone_name_their_places_with_the_token():
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     from hookscope.interp.attentions.drawing import _draw_heads
 
     found = replace(attention(Block(), X)[0], weights=torch.full((1, 5, 3, 3), 1 / 3)).with_tokens(WORDS, WORDS)
@@ -243,8 +234,6 @@ def test_outer_maps_alone_name_their_places_with_the_token():
 
 def test_black_is_spoken_of_where_there_is_some():
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     found = attention(Block(), X)[0]
     assert "black" not in found.picture().caption
     weights = found.weights.clone()
@@ -256,8 +245,6 @@ def test_black_is_spoken_of_where_there_is_some():
 
 def test_the_small_picture_shows_the_weights():
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     from hookscope.interp.attentions.drawing import draw_all
 
     found = attention(Block(), X)[0]
@@ -273,8 +260,6 @@ def test_the_small_picture_shows_the_weights():
 @pytest.mark.parametrize("label", ["W" * 28, "transformer.h.0.attn", "a"])
 def test_no_label_of_the_small_picture_is_cut(label):
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     from hookscope.interp.attentions.drawing import draw_all
 
     found = attention(Block(), X)[0]
@@ -286,8 +271,6 @@ def test_no_label_of_the_small_picture_is_cut(label):
 
 def test_the_greatest_weight_is_not_that_of_a_query_that_sees_one_key():
     pytest.importorskip("matplotlib")
-    from dataclasses import replace
-
     found = attention(Twice().eval(), X, tokens=WORDS)["once"]
     causal = torch.tensor([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.25, 0.25]])
     picture = replace(found, weights=causal.expand(2, 2, 3, 3)).picture()
@@ -318,13 +301,7 @@ def test_maps_that_are_gone_do_not_wait_for_the_garbage_collector():
 
 def test_it_says_how_far_the_weights_were_checked():
     found = attention(Twice(), X)["once"]
-    near = dataclasses.replace(found, output_error=3e-8)
+    near = replace(found, output_error=3e-8)
     assert near.check == "weights @ v differs from the result of the call by at most 1e-07"
-    exact = dataclasses.replace(found, output_error=0.0)
+    exact = replace(found, output_error=0.0)
     assert exact.check == "weights @ v equals the result of the call, bit for bit"
-
-
-def test_the_caption_says_of_which_queries_the_greatest_weight_is():
-    found = attention(Twice(), X)["once"]
-    causal = dataclasses.replace(found, weights=found.weights.tril())
-    assert "the greatest weight is that of a query that sees several keys" in causal.picture().caption

@@ -125,12 +125,16 @@ def test_a_layer_whose_parent_did_not_run_was_not_reached() -> None:
 
 
 def test_a_layer_that_was_replaced_since() -> None:
-    net = nn.Sequential(nn.Linear(2, 2))
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     e = edit(net)
-    e.scale("0", 2.0)
-    net[0] = nn.Linear(2, 2)
-    with pytest.raises(NotEditedError, match="removed from the model or replaced after the edit was written"), e:
-        net(torch.ones(1, 2))
+    e.scale("1", 2.0)
+    net[1] = nn.ReLU()
+    e.add("0", 1.0, calls=1)
+    e.add(nn.ReLU, 1.0)
+    said = r"^edit 1, scale 2\.0: layer '1' was not called: it was removed from the model or replaced after the edit"
+    with pytest.raises(NotEditedError, match=said) as caught, e:
+        net(X)
+    assert len(caught.value.reasons) == 1
 
 
 @pytest.mark.parametrize("write", ["heads", "index", "samples", "mean"])

@@ -31,6 +31,16 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU()), nn.Linear(4, 4))
 
 
+def test_a_census_lists_edits() -> None:
+    net = small()
+    with edit(net) as e:
+        e.set("0", 0)
+        found = [entry for entry in census(net) if entry.callable == "hookscope.edit"]
+        net(X)
+    assert [(entry.layer, entry.kind) for entry in found if entry.layer] == [("0", "forward_pre"), ("0", "forward")]
+    assert not len(census(net))
+
+
 def test_edits_nest_and_the_inner_one_sees_what_the_outer_one_made() -> None:
     net = nn.Sequential(nn.Identity())
     with edit(net) as outer:
