@@ -134,12 +134,11 @@ def test_transformer_of_torch():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit_b_16", "swin_t", "swin_v2_t", "maxvit_t"])
+@pytest.mark.parametrize("name", ["swin_v2_t", "maxvit_t"])
 def test_models_of_torchvision(name):
     model = getattr(torchvision.models, name)(weights=None).eval()
     found = attention(model, torch.randn(1, 3, 224, 224))
-    layers = {"vit_b_16": 12, "swin_t": 12, "swin_v2_t": 12, "maxvit_t": 22}[name]
-    assert len(found) == layers
+    assert len(found) == {"swin_v2_t": 12, "maxvit_t": 22}[name]
     assert all(each.verified for each in found.values())
     assert all(each.weights.shape[1] > 1 for each in found.values())
 

@@ -195,19 +195,6 @@ def test_multi_head_attention_gives_what_torch_gives(given, first, training, nee
         assert found["attn"].verified
 
 
-def test_layers_that_torch_would_fuse_run_step_by_step():
-    model = layer(batch_first=True).eval()
-    x = numbers(2, 5, 8)
-    before = torch.backends.mha.get_fastpath_enabled()
-    found = attention(model, x, x, x)["attn"]
-    assert torch.backends.mha.get_fastpath_enabled() is before
-    torch.testing.assert_close(found.weights, model.attn(x, x, x, average_attn_weights=False)[1].detach())
-    mask = torch.ones(5, 5).triu(1).bool()
-    found = attention(model, x, x, x, kwargs={"attn_mask": mask})["attn"]
-    assert found.verified
-    assert not found.weights[..., mask].any()
-
-
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("how", ["plain", "padded", "causal"])

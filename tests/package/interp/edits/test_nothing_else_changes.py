@@ -84,6 +84,9 @@ def test_a_fused_layer_is_said_whatever_name_of_what_is_inside_is_asked_for(whic
     e.scale(net.mine if which == "itself" else which, 1.0)
     with torch.no_grad(), pytest.warns(UserWarning, match="hooks switch off the fused path of layer 'layers.0'"), e:
         net.layers[0](torch.randn(2, 5, 8))
+    with e:  # with gradients there is no fused path
+        net.layers[0](torch.randn(2, 5, 8))
+    assert not any("fused" in note for note in e.notes)
 
 
 def test_hooks_that_another_thread_is_taking_off_do_nothing() -> None:
