@@ -77,15 +77,6 @@ def test_batch_axes_are_broadcast():
     assert found.verified
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_dtypes(dtype):
-    q, k, v = (numbers(2, 4, 5, 8).to(dtype) for _ in range(3))
-    found = attention(calls(), q, k, v)[0]
-    assert found.weights.dtype is dtype
-    assert found.verified
-    torch.testing.assert_close(found.weights, torch_says(q, k))
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize(("heads", "keys"), [(4, 5), (2, 5), (1, 5), (4, 3), (2, 8)])
