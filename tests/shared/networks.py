@@ -46,4 +46,5 @@ def resnet18(classes: int = 1000) -> nn.Module:
     from torchvision import models
 
     torch.manual_seed(0)
-    return models.resnet18(weights=None, num_classes=classes).eval()
+    model: nn.Module = models.resnet18(weights=None, num_classes=classes).eval()
+    return model

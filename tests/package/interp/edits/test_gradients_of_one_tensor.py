@@ -133,31 +133,19 @@ def test_a_layer_under_no_grad_that_passes_a_tensor_on_stops_no_model() -> None:
     assert (e.rows[0]["calls seen"], e.rows[0]["calls changed"]) == (2, 1)
 
 
-@pytest.mark.parametrize("part", [0, 1])
-def test_the_gradient_of_one_of_two_places_that_have_the_same_tensor(part: int) -> None:
-    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
-        made = x * 1
-        return made, made
-
-    net = Net(lambda self, x: (out := self.cell(x))[0] + 3 * out[1], cell=Do(twice))
-    x = X.clone().requires_grad_()
-    with edit(net) as e:
-        e.scale("cell", 0.0, to="grad", part=part)
-        net(x).sum().backward()
-    expected = [(3, 1)[part]] * 2
-    assert x.grad is not None
-    assert x.grad.tolist() == expected
-
-
-def test_a_gradient_beside_an_edited_output_is_that_of_its_own_place() -> None:
+@pytest.mark.parametrize(("part", "scaled", "expected"), [(0, None, 3), (1, None, 1), (1, 0, 10)])
+def test_the_gradient_of_one_of_two_places_that_have_the_same_tensor(
+    part: int, scaled: int | None, expected: int
+) -> None:
     net = Net(lambda self, x: (out := self.cell(x))[0] + 3 * out[1], cell=Do(lambda x: ((made := x * 1), made)))
     x = X.clone().requires_grad_()
     with edit(net) as e:
-        e.scale("cell", 10.0, part=0)
-        e.scale("cell", 0.0, to="grad", part=1)
+        if scaled is not None:  # then the output at this place is another tensor
+            e.scale("cell", 10.0, part=scaled)
+        e.scale("cell", 0.0, to="grad", part=part)
         net(x).sum().backward()
     assert x.grad is not None
-    assert x.grad.tolist() == [10, 10]
+    assert x.grad.tolist() == [expected] * 2
 
 
 def test_a_call_whose_gradient_never_came_is_named() -> None:
