@@ -163,8 +163,7 @@ def layer(**given):
 
 
 @pytest.mark.parametrize("need", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("first", "training"), [(True, False), (False, True)])  # the first could be fused
 @pytest.mark.parametrize(
     "given", [{}, {"add_bias_kv": True, "add_zero_attn": True}, {"kdim": 6, "vdim": 3}, {"bias": False}], ids=str
 )
@@ -187,13 +186,10 @@ def test_multi_head_attention_gives_what_torch_gives(given, first, training, nee
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("how", ["plain", "padded", "causal"])
-def test_an_encoder_that_torch_would_fuse(norm_first, activation, how):
+def test_an_encoder_that_torch_would_fuse(norm_first, how):
     torch.manual_seed(2)
-    layer = nn.TransformerEncoderLayer(
-        8, 2, 16, batch_first=True, dropout=0.5, norm_first=norm_first, activation=activation
-    )
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.5, norm_first=norm_first)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first).eval()  # torch's own condition
     x = numbers(2, 5, 8)
     padding = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]).bool()
