@@ -133,6 +133,13 @@ def test_transformer_of_torch():
     assert all(each.verified for each in found.values())
 
 
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_b0"])  # the second with squeeze-and-excitation
+def test_networks_without_attention_of_tokens(name):
+    found = attention(getattr(torchvision.models, name)(weights=None).eval(), torch.randn(1, 3, 32, 32))
+    assert len(found) == 0
+    assert found.notes[0].startswith("0 maps: ")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["swin_v2_t", "maxvit_t"])
 def test_models_of_torchvision(name):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import NotEditedError, edit
@@ -137,6 +138,15 @@ def test_samples_are_counted_for_gradients_and_for_the_model_itself(layer: str, 
         e.set(layer, 0.0, samples=[1], to=to)
     with pytest.raises(ValueError, match=r"needs samples on the first axis, but the shape is \(8, 3\)"), e:
         net(torch.randn(2, 4, 3)).sum().backward()
+
+
+def test_the_data_of_a_packed_sequence_are_no_samples() -> None:
+    lstm = nn.LSTM(3, 5, batch_first=True)
+    packed = pack_sequence([torch.randn(4, 3), torch.randn(2, 3)])
+    e = edit(lstm)
+    e.set("", 0.0, samples=[1], part=(0, "data"))
+    with pytest.raises(ValueError, match=r"but the shape is \(6, 5\)"), e:
+        lstm(packed)
 
 
 def test_where_only_a_part_of_the_model_runs_it_says_that_samples_cannot_be_counted() -> None:
