@@ -12,10 +12,10 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from hookscope.layers.module_map import ModuleMap
 
-__all__ = ["Modules", "check_model", "children_of", "collect_submodules", "kind_of"]
+__all__ = ["NEVER_CALLED", "Modules", "check_model", "children_of", "collect_submodules", "kind_of"]
 
 # torch never calls these containers, so a forward hook on them never runs.
-_NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
 class Modules:
@@ -68,7 +68,7 @@ class Modules:
         return {
             name: module
             for module, name in self.names.items()
-            if not isinstance(module, _NEVER_CALLED)
+            if not isinstance(module, NEVER_CALLED)
             and module not in parametrizing
             and not _is_packed(module, name)
             # The cheap test comes first, because every capture runs this.

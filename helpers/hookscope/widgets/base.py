@@ -145,10 +145,10 @@ class HookWidget(anywidget.AnyWidget):
             return None
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = {**data, "text/plain": repr(self)}
-        if self.png:
+        if png := self.png:  # some draw it whenever it is asked for
             # JupyterLab ignores alt text of image/png, so the image is also sent as HTML.
             caption = self.summary().partition("\n")[0]
-            picture = Picture(self.png, self.alt, caption, self.numbers())
+            picture = Picture(png, self.alt, caption, self.numbers())
             data |= picture._repr_mimebundle_() | {"text/plain": repr(self)}
         elif rows := self.numbers():  # shown by a page without a kernel
             data["text/html"] = Table(rows, self.alt).to_html()

@@ -24,7 +24,7 @@ function s(tag, attributes = {}, ...children) {
 }
 
 /** The place of the pointer in the units of an SVG. */
-function pointIn(svg, { clientX, clientY }) {
+function pointerAt(svg, { clientX, clientY }) {
   const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
   return [x, y];
 }
@@ -201,7 +201,7 @@ async function copyOrSelect(text, element) {
 const worded = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
 
 /** Text with values in the place of names in braces. */
-const fillIn = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+const fillNames = (text, values) => text.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 
 /** A number as people write it, with a minus that is as long as a plus. */
 const signed = (number) => String(number).replace("-", "−");
@@ -247,6 +247,7 @@ function stage(model, el, label, ...children) {
     settle();
   };
   const root = h("section", { class: "hs-stage", "aria-label": label }, saved, problem, ...children);
+  root.style.setProperty("--hs-time", 1 / SPEED); // for the transitions in CSS
   const settle = () => {
     const asks = model.get("_request") !== model.get("_response");
     const loads = [...root.querySelectorAll("img[src]")].some((image) => !image.complete);

@@ -53,7 +53,7 @@ def test_by_mouse_in_both_themes(figures: FigurePage, name: str) -> None:
     """A reader clicks; before and after, and in the dark, axe finds nothing."""
     figure, stage = FIGURES[name], draw(figures, name)
     assert figures.axe() == [], "light"
-    assert read(figures, figure) != figure.clicked, "the clicks are to change something"
+    assert not figure.clicks or read(figures, figure) != figure.clicked, "the clicks are to change something"
     click(stage, figure)
     figures.told(f"print({figure.reads})", figure.clicked)
     figures.screenshot(f"{name}-light", stage)

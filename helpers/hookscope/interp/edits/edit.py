@@ -32,6 +32,7 @@ from hookscope.interp.edits.selection import Selection
 from hookscope.interp.edits.specification import EditSpec, Operation, Where, parse_options, tensors_of_capture
 from hookscope.interp.edits.tokens import TokenSource, find_token_source
 from hookscope.layers import FusedLayer, ModuleMap, Modules, Which, pick, refuse_unhookable
+from hookscope.layers.modules import NEVER_CALLED
 from hookscope.pictures import Result
 
 __all__ = ["Edit", "edit"]
@@ -136,8 +137,7 @@ class Edit(Result):
         chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
-            lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
-            chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
+            chosen = {module: name for module, name in chosen.items() if not isinstance(module, NEVER_CALLED)} or chosen
         if options.heads is None:
             selection, end, found = Selection.of(at, options.samples), options.to, {}
         else:

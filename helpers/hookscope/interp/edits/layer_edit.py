@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from hookscope.captures.functorch import is_wrapped
+from hookscope.captures.functorch import is_under_vmap, is_wrapped
 from hookscope.error_pages import append_page
 from hookscope.interp.edits.batch_first import PACKED, as_many, is_packed
 from hookscope.interp.edits.nested_values import get, holder_of, keys, listed, put, tensors
@@ -179,7 +179,7 @@ class LayerEdit:
         by = self.spec.by_sample
         if by and is_packed(tensor):
             raise RuntimeError(f"{context.label}: {PACKED}")
-        if by and is_wrapped(tensor) and _is_batched(tensor):
+        if by and is_under_vmap(tensor):
             raise RuntimeError(
                 f"{context.label}: under torch.vmap a layer sees one sample at a time, so {by} cannot select "
                 "samples. Edit a call without vmap"
@@ -271,15 +271,6 @@ def _check(new: Any, region: Tensor, context: EditContext) -> None:
         raise TypeError(f"{context.label}: the function changed the dtype {region.dtype} to {new.dtype}")
     if new.device != region.device:
         raise ValueError(f"{context.label}: the function moved the tensor from {region.device} to {new.device}")
-
-
-def _is_batched(tensor: Tensor) -> bool:
-    """Return whether `torch.vmap` hides an axis of a tensor."""
-    while is_wrapped(tensor):
-        if torch._C._functorch.is_batchedtensor(tensor):
-            return True
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return False
 
 
 _MANY = 64  # calls whose measures wait to be read

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookscope.captures.functorch import is_wrapped
+from hookscope.captures.functorch import is_under_vmap
 from hookscope.interp.edits.batch_first import AxisOrderCheck
 from hookscope.interp.sweeps.memory import PeakBytes
 from hookscope.interp.sweeps.mixing import MixingDetector
@@ -235,14 +235,11 @@ def collect_tensors(
 
 
 def _copy_tensor(found: dict[Site, Tensor], site: Site, tensor: Tensor) -> None:
-    inside = tensor
-    while is_wrapped(inside):
-        if torch._C._functorch.is_batchedtensor(inside):
-            raise ValueError(
-                f"layer {site.label!r} runs under torch.vmap, which hides the batch axis (the layer sees the shape "
-                f"{tuple(tensor.shape)}), so samples cannot be told apart. Please choose a layer outside torch.vmap"
-            )
-        inside = torch._C._functorch.get_unwrapped(inside)
+    if is_under_vmap(tensor):
+        raise ValueError(
+            f"layer {site.label!r} runs under torch.vmap, which hides the batch axis (the layer sees the shape "
+            f"{tuple(tensor.shape)}), so samples cannot be told apart. Please choose a layer outside torch.vmap"
+        )
     if tensor.is_nested:
         raise TypeError(
             f"layer {site.label!r} has a nested tensor, which has no fixed shape to sweep over. Make the "

@@ -14,6 +14,7 @@ from hookscope.interp.edits.batch_first import describe_module, has_batch_first,
 from hookscope.interp.edits.nested_values import Part, get, listed, path_of, tensors
 from hookscope.interp.edits.selection import numbers_in
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
+from hookscope.layers.modules import NEVER_CALLED
 
 __all__ = ["Columns", "Site", "check_columns", "find_sites"]
 
@@ -274,8 +275,7 @@ def _pick_modules(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Modul
             return
     chosen = pick(modules, item, several="layers=[*names]")
     if not isinstance(item, (str, nn.Module)) or len(chosen) > 1:  # a glob or a type skips lists, which never run
-        lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
-        called = {name: module for name, module in chosen.items() if not isinstance(module, lists)}
+        called = {name: module for name, module in chosen.items() if not isinstance(module, NEVER_CALLED)}
         if not called:
             raise LayerNotFoundError(
                 f"{item!r} picks only lists of modules, which are never called. Pick the modules in them", str(item)

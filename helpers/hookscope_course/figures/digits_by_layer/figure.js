@@ -22,7 +22,7 @@ function draw(model, el) {
   const scatter = s("svg", {
     viewBox: "-126 -126 252 252", class: "dl-scatter", role: "img",
     onclick: (event) => {
-      const [across, down] = pointIn(scatter, event);
+      const [across, down] = pointerAt(scatter, event);
       const now = at[model.get("network")][model.get("depth")];
       const far = (n) => Math.hypot(now[2 * n] / 10 - across, now[2 * n + 1] / 10 - down);
       const nearest = [...labels].reduce((best, _, n) => (far(n) < far(best) ? n : best), 0);
@@ -61,7 +61,7 @@ function draw(model, el) {
     "aria-label": `How many of ${total} digits are right: ` +
       networks.map((name) => `${name}: ${names.map((layer, depth) => `${layer} ${right[name][depth]}`).join(", ")}`).join("; "),
     onclick: (event) => {
-      const [across, down] = pointIn(chart, event);
+      const [across, down] = pointerAt(chart, event);
       const depth = Math.round(((across - LEFT - 20) * (names.length - 1)) / (RIGHT - LEFT - 40));
       if (depth < 0 || depth >= names.length) return;
       const near = networks.map((name) => [Math.abs(down - y(right[name][depth])), name]).sort((a, b) => a[0] - b[0])[0];

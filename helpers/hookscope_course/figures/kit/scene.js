@@ -141,12 +141,12 @@ function draggable(element, { svg, home, places, near, drop, press, reach }) {
   };
   drag(element, {
     follow: (event) => {
-      const point = pointIn(svg, event);
+      const point = pointerAt(svg, event);
       mark(element, "sc-held", true);
       move(element, point);
       near(nearest(point));
     },
-    drop: (event) => { end(); drop(nearest(pointIn(svg, event)), pointIn(svg, event)); },
+    drop: (event) => { end(); drop(nearest(pointerAt(svg, event)), pointerAt(svg, event)); },
     cancel: () => { end(); move(element, home()); },
     press,
   });

@@ -22,7 +22,7 @@ function draw(model, el) {
   const number = () => multipliers.reduce((sum, kind, bit) => sum + (hooks()[kind] === "multiply" ? 2 ** bit : 0), 0);
   const at = (name, which = number()) => run(which).slice(2 * order.indexOf(name), 2 * order.indexOf(name) + 2);
   const facts = (which = number()) => Object.fromEntries(Object.entries(from).map(([name, [station, half]]) => [name, at(station, which)[half]]));
-  const fill = (text, values) => fillIn(text, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, shorten(value)])));
+  const fill = (text, values) => fillNames(text, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, shorten(value)])));
   const say = (name) => {
     const [given, gave] = at(name);
     return fill(sentences[name][hooks()[name] === "multiply" ? 1 : 0], { ...facts(), given, gave });
@@ -50,9 +50,9 @@ function draw(model, el) {
     const right = fires()[turn];
     const guesses = model.get("guesses").map((tries) => [...tries]);
     guesses[turn] = [...(guesses[turn] ?? []), kind];
-    const reason = fires().indexOf(kind) < turn ? fillIn(replies.fired, { name: names[kind] }) : waits[kind];
+    const reason = fires().indexOf(kind) < turn ? fillNames(replies.fired, { name: names[kind] }) : waits[kind];
     reply = kind === right ? "right" : guesses[turn].length < most ? "again" : "told";
-    verdict = fillIn(replies[reply], { name: names[right], reason });
+    verdict = fillNames(replies[reply], { name: names[right], reason });
     const through = reply !== "again";
     put(model, { guesses });
     if (through) goal = told() ? stations().length - 1 : stations().indexOf(right);

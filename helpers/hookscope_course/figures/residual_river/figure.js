@@ -183,8 +183,8 @@ function draw(model, el) {
     if (taps[tap]) {
       const { said, code, gets } = taps[tap];
       const values = { row: at, norm: normAt(tap), own: now.own[tap]?.[at] ?? "", top: listed(now.top[stageOfTap(tap)][at]) };
-      detail.replaceChildren(h("p", {}, h("b", { class: `rr-${gets}` }, `${gets}: `), ...worded(fillIn(said, values))),
-        codeBlock("Three lines of torch", fillIn(code, values)));
+      detail.replaceChildren(h("p", {}, h("b", { class: `rr-${gets}` }, `${gets}: `), ...worded(fillNames(said, values))),
+        codeBlock("Three lines of torch", fillNames(code, values)));
     } else detail.replaceChildren(h("p", { class: "rr-empty" }, model.get("lens") ? "Click a tap or a word: what does a hook get there?" : "Click a tap: what does a hook get there?"));
     play.show();
   };

@@ -47,7 +47,7 @@ function draw(model, el) {
     const right = boxes[at].right;
     if (!guess) return "";
     const values = { layer: guess[0], mistake: guess[1], points: points(at), worth };
-    const reply = fillIn(replies[Number(guess[0] === right[0])][Number(guess[1] === right[1])], values);
+    const reply = fillNames(replies[Number(guess[0] === right[0])][Number(guess[1] === right[1])], values);
     return `${reply} ${boxes[at].reasons[guess[1]][guess[0]]}`.trim();
   };
   let drawn = "";

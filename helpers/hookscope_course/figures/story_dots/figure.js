@@ -19,7 +19,7 @@ function draw(model, el) {
     const line = h("div", { class: "sd-row", role: "slider", tabindex: "0", "aria-label": `${name}, stories in order of the fall`,
       "aria-valuemin": "1", "aria-valuemax": String(texts.length), ...ownKeys }, scene);
     line.addEventListener("click", (event) => {
-      const [across, down] = pointIn(scene, event);
+      const [across, down] = pointerAt(scene, event);
       const far = (story) => Math.hypot(x(falls[row][story]) - across, y(story) - down);
       const nearest = order.reduce((best, story) => (far(story) < far(best) ? story : best));
       if (far(nearest) < 10) choose(nearest);
